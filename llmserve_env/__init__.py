@@ -1,0 +1,1 @@
+"""LLMServeEnv: the reinforcement-learning environment for LLM inference serving."""

@@ -1,0 +1,72 @@
+"""What an iteration costs on one GPU: the contract between latency profiles and the engine.
+
+Every time is an integer number of picoseconds, so that sums never round and the compiled engine
+can jump over iterations in closed form. `docs/engine.md` (Cost model) states the formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_SPECULATION_DEPTH = 8
+TIER_NAMES = ("FP16", "INT8", "INT4")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A piecewise-linear curve through knots (x, ps), linear beyond the last one; 0 at x = 0 by definition."""
+
+    x: tuple[int, ...]
+    ps: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.x) < 2 or len(self.x) != len(self.ps):
+            raise ValueError(f"a curve needs two or more knots, x and ps of one length; got {len(self.x)} and {len(self.ps)}")
+        if any(b <= a for a, b in zip(self.x, self.x[1:], strict=False)):
+            raise ValueError(f"curve knots must increase strictly; got x = {self.x}")
+        if any(b < a for a, b in zip(self.ps, self.ps[1:], strict=False)) or self.ps[0] < 0:
+            raise ValueError(f"curve times must be non-negative and never fall; got ps = {self.ps}")
+
+
+@dataclass(frozen=True, slots=True)
+class TierCosts:
+    """One quantization tier of one model on one GPU."""
+
+    overhead_ps: int
+    per_sequence_ps: int
+    per_decode_token_ps: int
+    per_prefill_token_ps: int
+    gemm: Curve
+    """Over tokens in the iteration: all linear layers and the LM head."""
+    decode_attention: tuple[Curve, ...]
+    """Index q-1 for q = 1..9 query tokens per sequence; over total context tokens of decoding sequences."""
+    prefill_attention: Curve
+    """Over attended (query, key) pairs: the sum of n*past + n*(n+1)/2 over prefill chunks."""
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCosts:
+    """The draft model: one forward pass per proposed token."""
+
+    overhead_ps: int
+    gemm: Curve
+    """Over tokens in the draft's forward pass."""
+    per_context_token_ps: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCosts:
+    """One model on one GPU, as the engine needs it."""
+
+    tiers: tuple[TierCosts, TierCosts, TierCosts]
+    """FP16, INT8, INT4."""
+    draft: DraftCosts
+    memory_bytes: int
+    kv_bytes_per_token: int
+    activation_bytes_per_token: int
+    logits_bytes_per_sequence: int
+    weights_load_bytes_per_s: int
+    kv_transfer_bytes_per_s: int
+    price_usd_per_hour: float
