@@ -1,0 +1,63 @@
+"""Every exception the library raises on purpose.
+
+    LLMServeError
+    ├── ConfigError              a task, deployment or setting that makes no sense
+    ├── UnknownTaskError         no task of that id
+    ├── InvalidActionError       a knob unknown, out of range or of the wrong type
+    ├── EpisodeStateError        a step before reset, or after the end
+    ├── TraceFormatError         a request log that cannot be read
+    ├── ProfileError             a latency profile that is missing or physically impossible
+    ├── WeightsNotFoundError     no trained policy for that task
+    ├── VersionMismatchError     a log, policy or reference made by another version
+    ├── MissingCredentialError   a provider needs a key that is not set
+    └── InvariantViolation       a law of the simulator is broken: our bug, never caught
+
+A message names the value, what is allowed, and what to do about it. Only `cli/` exits, and only the server turns
+these into HTTP statuses.
+"""
+
+from __future__ import annotations
+
+
+class LLMServeError(Exception):
+    """Base of every error below: catch this one to catch them all."""
+
+
+class ConfigError(LLMServeError):
+    """A task, deployment or setting is inconsistent or out of range."""
+
+
+class UnknownTaskError(LLMServeError):
+    """No task has the requested id."""
+
+
+class InvalidActionError(LLMServeError):
+    """An action has an unknown knob, a value out of range or a value of the wrong type."""
+
+
+class EpisodeStateError(LLMServeError):
+    """The episode cannot do this now: it has not been reset, or it is over."""
+
+
+class TraceFormatError(LLMServeError):
+    """A request log cannot be read as the format it claims to be."""
+
+
+class ProfileError(LLMServeError):
+    """A latency profile is missing, malformed or physically impossible."""
+
+
+class WeightsNotFoundError(LLMServeError):
+    """No trained policy is stored for the requested task."""
+
+
+class VersionMismatchError(LLMServeError):
+    """A log, policy or reference belongs to another version of the environment."""
+
+
+class MissingCredentialError(LLMServeError):
+    """A provider needs a key that the environment does not hold."""
+
+
+class InvariantViolation(LLMServeError):  # noqa: N818 - a broken law is named for the law, not for an error of the user
+    """A numbered law of `docs/invariants.md` does not hold: a bug of the simulator, to be reported and never caught."""
