@@ -1,0 +1,128 @@
+# Everything a newcomer types starts here. `make help` lists it; every target may be run first on a fresh machine.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Hashes pin every file; --no-deps keeps the list itself the whole truth.
+PIP_INSTALL_LOCKED := $(PIP) install --require-hashes --no-deps
+
+# The CPU build of torch that pip finds is not the registry's file, so torch alone is pinned without a hash.
+TORCH ?= torch==2.13.0
+
+# Extras the test suite needs besides the default install; `make test TEST_EXTRAS=` leaves them out.
+TEST_EXTRAS ?= train
+# What `make test` selects; `real` needs a live engine that no test starts by itself.
+MARKERS ?= not real
+# Test processes; 0 runs everything in one.
+JOBS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+
+CODE := $(wildcard llmserve_env server profiler benchmarks scripts tests *.py)
+NOJIT_TESTS := $(wildcard tests/engine tests/laws)
+BROWSER_TESTS := $(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests)
+CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Install
+
+.PHONY: setup
+setup: $(VENV)/.project ## Create .venv with the default install and everything the tests need
+
+.PHONY: setup-train
+setup-train: $(VENV)/.train ## Add what training needs: torch, Stable-Baselines3, TensorBoard
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is %s: name another with PYTHON=..." % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.locked: requirements.txt requirements-dev.txt | $(BIN)/python
+	$(PIP_INSTALL_LOCKED) -r requirements.txt -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.project: pyproject.toml $(VENV)/.locked
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.train: requirements-train.txt $(VENV)/.project
+	$(PIP_INSTALL_LOCKED) -r requirements-train.txt
+	$(PIP) install $(TORCH)
+	$(BIN)/python -m pip check
+	@touch $@
+
+##@ Test
+
+.PHONY: test
+test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) ## Run every test: fast, slow and browser
+	$(PYTEST) -m '$(MARKERS)' --cov --cov-report=
+
+.PHONY: test-fast
+test-fast: setup ## Run the fast tests, as a plain `pytest` does
+	$(PYTEST)
+
+.PHONY: test-nojit
+test-nojit: setup ## Run the engine's tests as plain Python, so that coverage sees inside the compiled core
+	$(if $(NOJIT_TESTS),NUMBA_DISABLE_JIT=1 $(PYTEST) --cov --cov-append --cov-report= $(NOJIT_TESTS),@echo "no engine tests to run")
+
+.PHONY: coverage
+coverage: setup ## Print what the last `make test` and `make test-nojit` covered
+	$(BIN)/python -m coverage report
+
+.PHONY: browser
+browser: ## Install Chromium for the browser tests
+ifeq ($(CHROMIUM),)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
+	else \
+		echo "The browser tests need Chromium, and installing it needs root and apt-get." >&2; \
+		echo "Install it (Debian: apt-get install chromium) or run: make test MARKERS='not real and not browser'" >&2; \
+		exit 1; \
+	fi
+endif
+
+##@ Quality
+
+.PHONY: check
+check: setup ## Lint, formatting, types and spelling: what CI asks before the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/codespell
+
+.PHONY: format
+format: setup ## Format the code and apply the linter's safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+##@ Maintain
+
+UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock'
+# Every lock holds only what the ones before it do not.
+names_in = $$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package \1/p' $(1) | sort -u)
+CUDA := torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*
+
+.PHONY: lock
+lock: | $(BIN)/python ## Resolve pyproject.toml again into the pinned, hashed requirements*.txt
+	$(PIP) install uv
+	$(UV_COMPILE) --upgrade --generate-hashes -o requirements.txt
+	$(UV_COMPILE) --upgrade --generate-hashes --extra dev -c requirements.txt -o requirements-dev.txt \
+		$(call names_in,requirements.txt)
+	$(UV_COMPILE) --extra train -c requirements.txt -c requirements-dev.txt -c <(echo '$(TORCH)') --no-header \
+		| sed -En 's/^($(CUDA))==.*/--no-emit-package \1/p' > $(VENV)/cuda
+	$(UV_COMPILE) --upgrade --generate-hashes --extra train -c requirements.txt -c requirements-dev.txt \
+		-c <(echo '$(TORCH)') -o requirements-train.txt \
+		$(call names_in,requirements.txt requirements-dev.txt) $$(cat $(VENV)/cuda)
+
+.PHONY: clean
+clean: ## Remove caches and build output; .venv stays
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
