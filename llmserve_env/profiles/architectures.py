@@ -1,0 +1,84 @@
+"""Sizes of the models a profile can be made for: what they weigh, compute and keep in the KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES_PER_WEIGHT = {"FP16": 2.0, "INT8": 1.0, "INT4": 0.5}
+INT4_GROUP = 128
+"""Weights that share one 16-bit scale and one 16-bit zero point in the INT4 tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A Llama-style decoder: grouped-query attention, SwiGLU, no biases."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocabulary: int
+    tied_embeddings: bool
+
+    @property
+    def linears(self) -> tuple[tuple[int, int], ...]:
+        """(output, input) sizes of the four matrix products of one layer: QKV, output, gate and up, down."""
+        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
+        return (
+            (qkv, self.hidden),
+            (self.hidden, self.heads * self.head_dim),
+            (2 * self.ffn, self.hidden),
+            (self.hidden, self.ffn),
+        )
+
+    @property
+    def linear_parameters(self) -> int:
+        """Parameters of all layers' matrix products: what every iteration reads, without the LM head."""
+        return self.layers * sum(n * k for n, k in self.linears)
+
+    @property
+    def embedding_parameters(self) -> int:
+        return self.vocabulary * self.hidden
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of one token in 16 bits, all layers."""
+        return 2 * 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def attention_flops_per_pair(self) -> int:
+        """Multiply-adds, counted twice, of one query token attending to one key token, all layers."""
+        return 4 * self.layers * self.heads * self.head_dim
+
+    @property
+    def activation_bytes_per_token(self) -> int:
+        """Live 16-bit activations at the widest point of a layer: residual, normed input, gate and up, their product."""
+        return 2 * (2 * self.hidden + 3 * self.ffn)
+
+    @property
+    def logits_bytes_per_sequence(self) -> int:
+        """A row of logits in 16 bits, its 32-bit copy, and the 32-bit probabilities the sampler makes of it."""
+        return (2 + 4 + 4) * self.vocabulary
+
+    def weight_bytes(self, tier: str) -> int:
+        """Resident weights of a tier; embedding and LM head stay in 16 bits in every tier, as engines keep them."""
+        linear = self.linear_parameters * BYTES_PER_WEIGHT[tier]
+        if tier == "INT8":
+            linear += 4 * self.layers * sum(n for n, _ in self.linears)
+        if tier == "INT4":
+            linear += 4 * self.linear_parameters // INT4_GROUP
+        embeddings = 2 * self.embedding_parameters * (1 if self.tied_embeddings else 2)
+        return int(linear) + embeddings
+
+    def streamed_bytes(self, tier: str) -> int:
+        """Weights an iteration must read at least once: the layers' and the LM head's, not the embedding table."""
+        return self.weight_bytes(tier) - (0 if self.tied_embeddings else 2 * self.embedding_parameters)
+
+
+LLAMA_3_8B = Architecture("llama-3-8b", 4096, 32, 32, 8, 128, 14336, 128256, tied_embeddings=False)
+LLAMA_3_2_1B = Architecture("llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256, tied_embeddings=True)
+ARCHITECTURES = {a.name: a for a in (LLAMA_3_8B, LLAMA_3_2_1B)}
+DRAFT_OF = {"llama-3-8b": LLAMA_3_2_1B}

@@ -1,0 +1,71 @@
+"""What no card can do: times below the roofline of the profile's own GPU mark a broken profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmserve_env.profiles.schema import Profile, Tier
+
+TOLERANCE = 1.02
+"""Datasheet peaks are rounded; a hair above them is rounding, not nonsense."""
+CACHED_BYTES = 128 << 20
+"""Below this the keys and values may sit in the L2 cache, so memory bandwidth is no bound."""
+
+
+def implausibilities(profile: Profile) -> list[str]:
+    """Every way in which the profile claims more than its GPU's peak, in words; empty when it is sound."""
+    found: list[str] = []
+    for name, tier in profile.tiers.items():
+        if tier.weight_bytes >= profile.gpu.memory_bytes:
+            found.append(f"{name}: weights of {tier.weight_bytes} bytes do not fit the GPU's {profile.gpu.memory_bytes}")
+        found.extend(_too_fast_gemm(profile, name, tier))
+        found.extend(_too_fast_attention(profile, name, tier))
+    return found
+
+
+def _too_fast_gemm(profile: Profile, name: str, tier: Tier) -> Iterator[str]:
+    gpu, model = profile.gpu, profile.model
+    peak = gpu.peak_flops_per_s.get(name)  # type: ignore[call-overload]
+    if peak is None:
+        yield f"gpu.peak_flops_per_s lacks {name}"
+        return
+    bytes_per_parameter = {"FP16": 2.0, "INT8": 1.0, "INT4": 0.5}[name]
+    floor_ms = model.linear_parameters * bytes_per_parameter / gpu.memory_bandwidth_bytes_per_s * 1e3
+    fixed_ms = tier.overhead_us / 1e3
+    for tokens, ms in zip(tier.gemm_tokens.x, tier.gemm_tokens.ms, strict=True):
+        if tokens == 0:
+            continue
+        if (ms + fixed_ms) * TOLERANCE < floor_ms:
+            yield (
+                f"{name}: {ms:.3f} ms of GEMM at {tokens} tokens reads the weights faster than the memory's "
+                f"{gpu.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s allows ({floor_ms:.3f} ms)"
+            )
+        least_ms = 2 * model.linear_parameters * tokens / peak * 1e3
+        if (ms + fixed_ms) * TOLERANCE < least_ms:
+            yield (
+                f"{name}: {ms:.3f} ms of GEMM at {tokens} tokens is above the card's peak of "
+                f"{peak / 1e12:.0f} TFLOP/s (at least {least_ms:.3f} ms)"
+            )
+
+
+def _too_fast_attention(profile: Profile, name: str, tier: Tier) -> Iterator[str]:
+    gpu, model = profile.gpu, profile.model
+    for attention in tier.decode_attention:
+        for tokens, ms in zip(attention.context_tokens.x, attention.context_tokens.ms, strict=True):
+            read_bytes = tokens * model.kv_bytes_per_token
+            least_ms = read_bytes / gpu.memory_bandwidth_bytes_per_s * 1e3
+            if read_bytes > CACHED_BYTES and ms * TOLERANCE < least_ms:
+                yield (
+                    f"{name}: decode attention (q = {attention.query_tokens}) over {tokens} context tokens in {ms:.3f} ms "
+                    f"is above the memory's bandwidth (at least {least_ms:.3f} ms)"
+                )
+    peak = gpu.peak_flops_per_s["FP16"]
+    for pairs, ms in zip(tier.prefill_attention_pairs.x, tier.prefill_attention_pairs.ms, strict=True):
+        least_ms = pairs * model.attention_flops_per_pair / peak * 1e3
+        if ms * TOLERANCE < least_ms:
+            yield (
+                f"{name}: prefill attention over {pairs} pairs in {ms:.3f} ms is above the card's peak of "
+                f"{peak / 1e12:.0f} TFLOP/s (at least {least_ms:.3f} ms)"
+            )

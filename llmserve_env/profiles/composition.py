@@ -1,0 +1,220 @@
+"""A profile summed from published kernel timings: GEMMs and attention as timed, small kernels from the memory bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.profiles import aiconfigurator as tables
+from llmserve_env.profiles.architectures import ARCHITECTURES, BYTES_PER_WEIGHT, DRAFT_OF, Architecture
+from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
+from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.profiles.gpus import GPUS
+from llmserve_env.profiles.roofline import Roofline
+from llmserve_env.profiles.schema import DecodeAttention, Draft, Gpu, Model, Profile, Provenance, Tier, TimeCurve
+
+Floats = NDArray[np.float64]
+SMALL_KERNELS_PER_LAYER = 4
+"""Two residual-and-norm kernels, rotary embedding with KV-cache write, SwiGLU."""
+SMALL_KERNEL_US = 3.0
+"""What a small kernel takes whatever its size; aiconfigurator-core's constant for memory-bound operations."""
+STREAMING_EFFICIENCY = 0.8
+"""Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
+DEQUANTISING_SLOWDOWN = 1.12
+"""A compute-bound W4A16 product against bf16: int4_wo against bfloat16 at 8,192 tokens in the A100 tables."""
+CONTEXT_KNOTS = (1, 512, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
+PAIR_KNOTS = (1, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27)
+MAX_SEQUENCES = 512
+SCALED_FROM = {"a100-40gb": "a100-80gb"}
+"""Cards without tables of their own: the same chip, whose memory-bound parts scale with bandwidth."""
+
+
+@dataclass(frozen=True)
+class Composer:
+    """Everything that is the same for all tiers of one card and model."""
+
+    gpu: Gpu
+    tables: tables.TableSet
+    architecture: Architecture
+    memory_factor: float
+    """How much longer memory-bound work takes here than on the card the tables were made on."""
+
+    def gemm(self, tier: str, architecture: Architecture) -> tuple[NDArray[np.int64], Floats]:
+        """Token counts, and milliseconds of all layers' matrix products and of the small kernels between them."""
+        table = tables.gemm_table(self.tables, tier)
+        products = sum(self._product_ms(table, tier, n, k) for n, k in architecture.linears)
+        return table.m, _rising(architecture.layers * products + self._streaming_excess_ms(architecture, table.m))
+
+    def _product_ms(self, table: tables.GemmTable, tier: str, n: int, k: int) -> Floats:
+        """One product's times on this card and in this tier, by the roofline where it was not timed so."""
+        times = table.ms(n, k)
+        timed = tier if tier in self.tables.quantized else "FP16"
+        weights_ms = n * k * BYTES_PER_WEIGHT[timed] / table.streaming_bytes_per_ms(BYTES_PER_WEIGHT[timed])
+        roofline = Roofline.of(table.m, times, weights_ms)
+        if timed == tier:
+            return _rising(roofline.with_memory_slower(times, self.memory_factor))
+        return roofline.with_smaller_weights(self.memory_factor * BYTES_PER_WEIGHT[tier] / 2, DEQUANTISING_SLOWDOWN)
+
+    def lm_head(self, architecture: Architecture) -> tuple[NDArray[np.int64], Floats]:
+        """Rows and milliseconds of the LM head, in 16 bits in every tier."""
+        table = tables.gemm_table(self.tables, "FP16")
+        return table.m, self._product_ms(table, "FP16", architecture.vocabulary, architecture.hidden)
+
+    def _streaming_excess_ms(self, architecture: Architecture, tokens: NDArray[np.int64]) -> Floats:
+        """What norms, rotary embedding, cache write and SwiGLU take beyond their fixed time, once tokens are many."""
+        qkv = architecture.linears[0][0]
+        values = 2 * 4 * architecture.hidden + 2 * qkv + 3 * architecture.ffn
+        bytes_per_s = STREAMING_EFFICIENCY * self.gpu.memory_bandwidth_bytes_per_s
+        streaming_ms = 2 * values * architecture.layers * tokens / bytes_per_s * 1e3
+        return np.asarray(np.maximum(streaming_ms - self._small_kernels_us(architecture) / 1e3, 0.0), dtype=float)
+
+    @staticmethod
+    def _small_kernels_us(architecture: Architecture) -> float:
+        return SMALL_KERNELS_PER_LAYER * architecture.layers * SMALL_KERNEL_US
+
+    def decode_attention(self) -> tuple[TimeCurve, float]:
+        """Milliseconds over total context, and microseconds per sequence, all layers."""
+        sequences, context, ms = tables.attention_rows(self.tables, self.architecture, "generation")
+        keep = sequences <= MAX_SEQUENCES
+        sequences, context, ms = sequences[keep], context[keep], ms[keep]
+        read_ms = sequences * context * self.architecture.kv_bytes_per_token / self._streaming_bytes_per_ms()
+        here_ms = ms * self.architecture.layers + (self.memory_factor - 1.0) * read_ms
+        columns = np.hstack([sequences[:, None], CurveTerm(CONTEXT_KNOTS).columns(sequences * context)])
+        fitted = relative_nnls(columns, here_ms)
+        return _curve(CONTEXT_KNOTS, values_at_knots(fitted[1:])), float(fitted[0]) * 1e3
+
+    def _streaming_bytes_per_ms(self) -> float:
+        return tables.gemm_table(self.tables, "FP16").streaming_bytes_per_ms(BYTES_PER_WEIGHT["FP16"])
+
+    def prefill_attention(self) -> TimeCurve:
+        """Milliseconds over attended pairs, all layers."""
+        sequences, tokens, ms = tables.attention_rows(self.tables, self.architecture, "context")
+        keep = (tokens >= 64) & (sequences <= 8)
+        pairs = sequences * tokens * (tokens + 1) / 2
+        fitted = relative_nnls(CurveTerm(PAIR_KNOTS).columns(pairs[keep]), ms[keep] * self.architecture.layers)
+        return _curve(PAIR_KNOTS, values_at_knots(fitted))
+
+    def tier(self, name: str) -> Tier:
+        """One quantization tier."""
+        tokens, gemm_ms = self.gemm(name, self.architecture)
+        rows, head_ms = self.lm_head(self.architecture)
+        attention, attention_us = self.decode_attention()
+        last = int(np.searchsorted(rows, MAX_SEQUENCES))
+        head_row_us = float(head_ms[last] - head_ms[0]) / float(rows[last] - rows[0]) * 1e3
+        return Tier(
+            origin="derived" if _is_derived(self.tables, name) else "composed",
+            kernel=_kernel(self.tables, name),
+            overhead_us=_round(self._small_kernels_us(self.architecture) + float(head_ms[0]) * 1e3),
+            per_sequence_us=_round(attention_us),
+            per_decode_token_us=_round(head_row_us),
+            per_prefill_token_us=0.0,
+            gemm_tokens=_curve(tokens, gemm_ms),
+            decode_attention=_verification(attention),
+            prefill_attention_pairs=self.prefill_attention(),
+            weight_bytes=self.architecture.weight_bytes(name),
+        )
+
+    def draft(self, architecture: Architecture) -> Draft:
+        """The draft model; its LM head runs for every token it proposes, so the head is part of the curve."""
+        tokens, gemm_ms = self.gemm("FP16", architecture)
+        _, head_ms = self.lm_head(architecture)
+        attention, _ = self.decode_attention()
+        share = architecture.kv_bytes_per_token / self.architecture.kv_bytes_per_token
+        slope_ms = (attention.ms[-1] - attention.ms[-2]) / (attention.x[-1] - attention.x[-2])
+        floor_us = attention.ms[0] * 1e3 * architecture.layers / self.architecture.layers
+        return Draft(
+            name=architecture.name,
+            origin="composed",
+            overhead_us=_round(self._small_kernels_us(architecture) + floor_us),
+            gemm_tokens=_curve(tokens, gemm_ms + head_ms),
+            per_context_token_us=round(slope_ms * 1e3 * share, 7),
+            weight_bytes=architecture.weight_bytes("FP16"),
+        )
+
+
+def compose(gpu_name: str, model_name: str, date: str) -> Profile:
+    """A profile for one card and model from the installed aiconfigurator-core tables."""
+    source = SCALED_FROM.get(gpu_name, gpu_name)
+    if source not in tables.TABLES:
+        raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {', '.join(sorted(GPUS))}")
+    if model_name not in DRAFT_OF:
+        raise ProfileError(f"unknown model {model_name!r}; choose one of {', '.join(DRAFT_OF)}")
+    gpu, architecture = GPUS[gpu_name], ARCHITECTURES[model_name]
+    factor = GPUS[source].memory_bandwidth_bytes_per_s / gpu.memory_bandwidth_bytes_per_s
+    composer = Composer(gpu, tables.TABLES[source], architecture, factor)
+    return Profile(
+        format_version=1,
+        name=f"{gpu_name}.{model_name}",
+        gpu=gpu,
+        model=model_facts(architecture),
+        tiers={name: composer.tier(name) for name in TIER_NAMES},
+        draft=composer.draft(DRAFT_OF[model_name]),
+        provenance=_provenance(gpu_name, composer, date),
+    )
+
+
+def model_facts(architecture: Architecture) -> Model:
+    """What a profile states about its model."""
+    return Model(
+        name=architecture.name,
+        linear_parameters=architecture.linear_parameters,
+        attention_flops_per_pair=architecture.attention_flops_per_pair,
+        kv_bytes_per_token=architecture.kv_bytes_per_token,
+        activation_bytes_per_token=architecture.activation_bytes_per_token,
+        logits_bytes_per_sequence=architecture.logits_bytes_per_sequence,
+    )
+
+
+def _verification(attention: TimeCurve) -> tuple[DecodeAttention, ...]:
+    """Verifying drafts reads the same keys and values once, so every query count gets the decode curve."""
+    rest = (DecodeAttention(query_tokens=q, origin="derived", context_tokens=attention) for q in (2, 3, 5, 9))
+    return (DecodeAttention(query_tokens=1, origin="composed", context_tokens=attention), *rest)
+
+
+def _is_derived(table_set: tables.TableSet, tier: str) -> bool:
+    return tier != "FP16" and table_set.gemm_source(tier)[1] in ("fp8", "bfloat16")
+
+
+def _kernel(table_set: tables.TableSet, tier: str) -> str:
+    frameworks, dtype = table_set.gemm_source(tier)
+    timed = f"{dtype} GEMM, fastest of {', '.join(' '.join(f) for f in frameworks)}"
+    if tier != "FP16" and dtype == "bfloat16":
+        return f"W4A16, derived from {timed}: weights a quarter of the bytes, {DEQUANTISING_SLOWDOWN} x the compute time"
+    if dtype == "fp8":
+        return f"W8A8, derived from {timed}: the same bytes and peak rate as INT8; activation quantization fused"
+    names = {"sq": "W8A8 (SmoothQuant), activation quantization fused", "int4_wo": "W4A16, weights only"}
+    return f"{names.get(dtype, 'W16A16')}: {timed}"
+
+
+def _provenance(gpu_name: str, composer: Composer, date: str) -> Provenance:
+    notes = [
+        "GEMM and attention kernels as timed by NVIDIA; norms, rotary embedding, cache write and SwiGLU from bandwidth.",
+        "The LM head is in overhead_us (its weights) and per_sequence_us (its rows); CPU time of the engine is not included.",
+        "Verification (q > 1) uses the q = 1 attention curve. Price: mid-range on-demand list price of 2026.",
+    ]
+    if composer.memory_factor != 1.0:
+        notes.append(f"Timed on the {SCALED_FROM[gpu_name]} card; memory-bound parts scaled by {composer.memory_factor:.3f}.")
+    return Provenance(
+        source=f"aiconfigurator-core {tables.package_version()} (PyPI, NVIDIA), tables {composer.tables.system}",
+        measured_by="NVIDIA AIConfigurator collectors; composed by llmserve profile import --source aiconfigurator",
+        date=date,
+        licence="Apache-2.0",
+        software=dict(composer.tables.frameworks),
+        notes=tuple(notes),
+    )
+
+
+def _rising(times: Floats) -> Floats:
+    return np.asarray(isotonic_regression(times).x, dtype=float)
+
+
+def _curve(x: tuple[int, ...] | NDArray[np.int64], ms: Floats) -> TimeCurve:
+    return TimeCurve(x=tuple(int(n) for n in x), ms=tuple(round(float(v), 5) for v in ms))
+
+
+def _round(us: float) -> float:
+    return round(us, 3)

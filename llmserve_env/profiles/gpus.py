@@ -1,0 +1,30 @@
+"""Facts of the GPUs profiles exist for: vendor datasheets for rates and sizes, a mid-range list price for money."""
+
+from __future__ import annotations
+
+from llmserve_env.profiles.schema import Gpu
+
+HOST_LINK_EFFICIENCY = 0.8
+"""Share of a PCIe or NVLink direction's peak that a large copy reaches."""
+
+
+def _gpu(name: str, memory_mib: int, bandwidth_gb: int, tflops: float, host_gb: int, link_gb: int, usd: float, watts: int) -> Gpu:
+    return Gpu(
+        name=name,
+        memory_bytes=memory_mib << 20,
+        memory_bandwidth_bytes_per_s=bandwidth_gb * 10**9,
+        peak_flops_per_s={"FP16": tflops * 1e12, "INT8": 2 * tflops * 1e12, "INT4": tflops * 1e12},
+        weights_load_bytes_per_s=int(host_gb * 1e9 * HOST_LINK_EFFICIENCY),
+        kv_transfer_bytes_per_s=int(link_gb * 1e9 * HOST_LINK_EFFICIENCY),
+        price_usd_per_hour=usd,
+        power_w=watts,
+    )
+
+
+# INT4 weights are expanded to 16 bits before the tensor cores, so that tier has the 16-bit peak.
+GPUS = {
+    "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 40536, 1555, 312, 32, 300, 1.29, 400),
+    "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 81920, 2039, 312, 32, 300, 1.49, 400),
+    "h100-80gb": _gpu("NVIDIA H100-SXM5-80GB", 81559, 3350, 989, 64, 450, 2.99, 700),
+    "h200-141gb": _gpu("NVIDIA H200-SXM5-141GB", 143771, 4800, 989, 64, 450, 3.99, 700),
+}

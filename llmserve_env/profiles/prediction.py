@@ -1,0 +1,62 @@
+"""One iteration's time from a profile: the cost model of docs/engine.md in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
+from llmserve_env.profiles.conversion import PS_PER_MS, curve_ps
+from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.profiles.schema import Profile
+
+Groups = Sequence[tuple[int, int]]
+
+
+def predict(profile: Profile, tier: str, decode: Groups = (), prefill: Groups = (), depth: int = 0) -> float:
+    """Milliseconds of one iteration.
+
+    Args:
+        profile: what `load_profile` returns.
+        tier: "FP16", "INT8" or "INT4".
+        decode: groups (sequences, context): so many decoding sequences, each with so many tokens of context
+            once the iteration is done.
+        prefill: chunks (tokens, past): so many prompt tokens after so many already computed.
+        depth: draft tokens verified per decoding sequence.
+    """
+    return predict_ps(profile.costs(), tier, decode, prefill, depth) / PS_PER_MS
+
+
+def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups = (), depth: int = 0) -> int:
+    """`predict` on converted costs, in integer picoseconds: what the engine computes, to the picosecond."""
+    _check(tier, decode, prefill, depth)
+    t = costs.tiers[TIER_NAMES.index(tier)]
+    decoding = sum(n for n, _ in decode)
+    context = sum(n * c for n, c in decode)
+    decode_tokens = decoding * (1 + depth)
+    prefill_tokens = sum(n for n, _ in prefill)
+    pairs = sum(n * past + n * (n + 1) // 2 for n, past in prefill)
+    time = t.overhead_ps + t.per_sequence_ps * (decoding + len(prefill))
+    time += t.per_decode_token_ps * decode_tokens + t.per_prefill_token_ps * prefill_tokens
+    time += curve_ps(t.gemm, decode_tokens + prefill_tokens)
+    time += curve_ps(t.decode_attention[depth], context) + curve_ps(t.prefill_attention, pairs)
+    if depth > 0 and decoding > 0:
+        draft = costs.draft
+        time += depth * (draft.overhead_ps + curve_ps(draft.gemm, decoding) + draft.per_context_token_ps * context)
+    if depth > 0 and prefill_tokens > 0:
+        time += curve_ps(costs.draft.gemm, prefill_tokens)
+    return time
+
+
+def _check(tier: str, decode: Groups, prefill: Groups, depth: int) -> None:
+    if tier not in TIER_NAMES:
+        raise ProfileError(f"unknown tier {tier!r}; choose one of {', '.join(TIER_NAMES)}")
+    if not 0 <= depth <= MAX_SPECULATION_DEPTH:
+        raise ProfileError(f"speculation depth {depth} is outside 0..{MAX_SPECULATION_DEPTH}")
+    for sequences, context in decode:
+        if sequences < 1 or context < 1:
+            raise ProfileError(f"a decode group is [sequences >= 1, context >= 1]; got [{sequences}, {context}]")
+    for chunk, past in prefill:
+        if chunk < 1 or past < 0:
+            raise ProfileError(f"a prefill chunk is [tokens >= 1, past >= 0]; got [{chunk}, {past}]")
+    if not decode and not prefill:
+        raise ProfileError("an empty iteration has no time: give at least one decode group or prefill chunk")

@@ -1,0 +1,164 @@
+"""The profile file: one GPU, one model, three quantization tiers, a draft model, and where every number came from.
+
+Times are milliseconds or microseconds, as the field's name says; `costs()` turns them into integer picoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
+
+FORMAT_VERSION = 1
+MAX_QUERY_TOKENS = MAX_SPECULATION_DEPTH + 1
+
+TierName = Literal["FP16", "INT8", "INT4"]
+Origin = Literal["measured", "composed", "derived"]
+"""measured: whole iterations timed; composed: summed from kernel timings; derived: computed from the roofline."""
+Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TimeCurve(_Part):
+    """Times over a count, piecewise linear, never falling; zero at zero by definition."""
+
+    x: tuple[int, ...] = Field(min_length=2)
+    ms: tuple[Time, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _rising(self) -> TimeCurve:
+        if len(self.x) != len(self.ms):
+            raise ValueError(f"a curve needs one time per knot; got {len(self.x)} knots and {len(self.ms)} times")
+        if self.x[0] < 0 or any(b <= a for a, b in zip(self.x, self.x[1:], strict=False)):
+            raise ValueError(f"knots must be non-negative and increase strictly; got {list(self.x)}")
+        for i, (a, b) in enumerate(zip(self.ms, self.ms[1:], strict=False)):
+            if b < a:
+                raise ValueError(
+                    f"times must never fall, but {b} ms at {self.x[i + 1]} is less than {a} ms at {self.x[i]}: "
+                    "smooth the measurements (the fit does) before writing a profile"
+                )
+        return self
+
+
+class DecodeAttention(_Part):
+    """Attention of decoding sequences over their total context, at one number of query tokens per sequence."""
+
+    query_tokens: int = Field(ge=1, le=MAX_QUERY_TOKENS)
+    origin: Origin
+    context_tokens: TimeCurve
+
+
+class FitError(_Part):
+    """Relative error of the tier against points that were not used to make it."""
+
+    points: Count
+    median_pct: Time
+    p95_pct: Time
+    max_pct: Time
+
+
+class Tier(_Part):
+    """One quantization tier."""
+
+    origin: Origin
+    kernel: str = Field(min_length=1, description="What multiplies the matrices in this tier, and how it was timed.")
+    overhead_us: Time
+    per_sequence_us: Time
+    per_decode_token_us: Time
+    per_prefill_token_us: Time
+    gemm_tokens: TimeCurve
+    decode_attention: tuple[DecodeAttention, ...] = Field(min_length=1)
+    prefill_attention_pairs: TimeCurve
+    weight_bytes: Count
+    held_out: FitError | None = None
+
+    @model_validator(mode="after")
+    def _starts_at_one_query(self) -> Tier:
+        queries = [a.query_tokens for a in self.decode_attention]
+        if queries != sorted(set(queries)) or queries[0] != 1:
+            raise ValueError(f"decode_attention must be ordered by query_tokens and start at 1; got {queries}")
+        return self
+
+
+class Draft(_Part):
+    """The draft model of speculative decoding: one forward pass per proposed token."""
+
+    name: str
+    origin: Origin
+    overhead_us: Time
+    gemm_tokens: TimeCurve
+    per_context_token_us: Time
+    weight_bytes: Count
+
+
+class Gpu(_Part):
+    """The card: sizes, peaks the times are checked against, money and power."""
+
+    name: str
+    memory_bytes: Count
+    memory_bandwidth_bytes_per_s: Count
+    peak_flops_per_s: dict[TierName, Positive]
+    weights_load_bytes_per_s: Count
+    kv_transfer_bytes_per_s: Count
+    price_usd_per_hour: Time
+    power_w: Positive
+
+
+class Model(_Part):
+    """The target model, as far as an iteration's time and memory depend on it."""
+
+    name: str
+    linear_parameters: Count
+    attention_flops_per_pair: Count
+    kv_bytes_per_token: Count
+    activation_bytes_per_token: Count
+    logits_bytes_per_sequence: Count
+
+
+class Provenance(_Part):
+    """Where the numbers came from."""
+
+    source: str = Field(min_length=1)
+    measured_by: str = Field(min_length=1)
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    licence: str = Field(min_length=1)
+    software: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+class Profile(_Part):
+    """A latency profile; `load_profile` reads one by name."""
+
+    format_version: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9.-]+$")
+    gpu: Gpu
+    model: Model
+    tiers: dict[TierName, Tier]
+    draft: Draft
+    provenance: Provenance
+
+    @model_validator(mode="after")
+    def _plausible(self) -> Profile:
+        from llmserve_env.profiles.checks import implausibilities
+
+        missing = [t for t in TIER_NAMES if t not in self.tiers]
+        if missing:
+            raise ValueError(f"tiers {missing} are missing; a profile has all of {list(TIER_NAMES)}")
+        problems = implausibilities(self)
+        if problems:
+            more = f"; and {len(problems) - 1} more of the kind" if len(problems) > 1 else ""
+            raise ValueError(problems[0] + more)
+        return self
+
+    def costs(self) -> GpuCosts:
+        """The profile as the engine needs it: integer picoseconds, one attention curve per query count 1..9."""
+        from llmserve_env.profiles.conversion import gpu_costs
+
+        return gpu_costs(self)

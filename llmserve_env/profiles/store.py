@@ -1,0 +1,53 @@
+"""Finding and reading profiles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.profiles.schema import Profile
+
+DATA = Path(__file__).parent / "data"
+
+
+def list_profiles() -> list[str]:
+    """Names of the shipped profiles, `<gpu>.<model>`."""
+    return sorted(path.name.removesuffix(".json") for path in DATA.glob("*.json"))
+
+
+def load_profile(name: str | Path) -> Profile:
+    """Read and check a profile: a shipped name such as `a100-40gb.llama-3-8b`, or the path of a profile file (`*.json`)."""
+    path = Path(name) if str(name).endswith(".json") else DATA / f"{name}.json"
+    if not path.is_file():
+        raise ProfileError(f"no profile {str(name)!r}; shipped are {', '.join(list_profiles())}, or give the path of a .json file")
+    try:
+        return Profile.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ProfileError(f"{path.name} is not a usable profile: {_first_problem(error)}") from error
+
+
+def save_profile(profile: Profile, folder: Path = DATA) -> Path:
+    """Write `<name>.json`, indented, with each list of numbers on one line."""
+    path = folder / f"{profile.name}.json"
+    path.write_text(_compact_lists(profile.model_dump(mode="json", exclude_none=True)) + "\n", encoding="utf-8")
+    return path
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+
+
+def _compact_lists(value: object, indent: int = 0) -> str:
+    pad, inner = "  " * indent, "  " * (indent + 1)
+    if isinstance(value, dict) and value:
+        rows = (f"{inner}{json.dumps(k)}: {_compact_lists(v, indent + 1)}" for k, v in value.items())
+        return "{\n" + ",\n".join(rows) + f"\n{pad}}}"
+    if isinstance(value, list) and any(isinstance(v, dict) for v in value):
+        rows = (f"{inner}{_compact_lists(v, indent + 1)}" for v in value)
+        return "[\n" + ",\n".join(rows) + f"\n{pad}]"
+    return json.dumps(value)
