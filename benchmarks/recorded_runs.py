@@ -1,0 +1,299 @@
+"""Recorded runs of the real vLLM scheduler and engine: a truth directory as typed data.
+
+A set is a folder with `runs.json` and `steps`, `items`, `events` and `requests` as Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks.step_cost import StepCost
+
+PS_PER_S = 10**12
+NEVER = 2**62
+
+_WATERMARK_KEYS = ("watermark", "kv_watermark", "watermark_fraction", "kv_cache_watermark", "gpu_blocks_watermark")
+_CHUNKED_PREFILL_KEYS = ("enable_chunked_prefill", "chunked_prefill", "chunked_prefill_enabled")
+_ALLOWED_KEYS = {
+    "max_num_seqs",
+    "blocks",
+    "mnbt",
+    "policy",
+    "async_scheduling",
+    "enable_prefix_caching",
+    "scheduler_reserve_full_isl",
+    "long_prefill_token_threshold",
+    "spec_k",
+    "speculative_config",
+    *_WATERMARK_KEYS,
+    *_CHUNKED_PREFILL_KEYS,
+}
+# vLLM reserves slots for the drafts of a draft model, not for those of an n-gram lookup.
+_LOOKAHEAD_OF_METHOD = {"ngram": False, "draft_model": True}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Limits and switches of a recorded engine."""
+
+    max_running: int
+    num_blocks: int
+    """Usable blocks, without the null block."""
+    block_tokens: int
+    token_budget: int
+    max_model_len: int
+    long_prefill_threshold: int
+    priority_policy: bool
+    async_scheduling: bool
+    prefix_caching: bool
+    reserve_full_prompt: bool
+    chunked_prefill: bool
+    watermark_fraction: float
+    speculation_depth: int
+    draft_lookahead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequests:
+    """The request table of a run, with the columns that the engine reads."""
+
+    arrival_at_ps: NDArray[np.int64]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    tenant: NDArray[np.int64]
+    ttft_slo_ps: NDArray[np.int64]
+    patience_ps: NDArray[np.int64]
+    acceptance: NDArray[np.float64]
+    prefix_id: NDArray[np.int64]
+    prefix_tokens: NDArray[np.int64]
+    session_id: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedItems:
+    """What each iteration did, one row per request and iteration, in batch order."""
+
+    step: NDArray[np.int64]
+    request: NDArray[np.int64]
+    n_tokens: NDArray[np.int64]
+    computed_before: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    drafts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSteps:
+    """One row per iteration; times in seconds."""
+
+    scheduled_at_s: NDArray[np.float64]
+    started_at_s: NDArray[np.float64]
+    ended_at_s: NDArray[np.float64]
+    """Tokens of the iteration carry this time."""
+    updated_at_s: NDArray[np.float64]
+    num_sequences: NDArray[np.int64]
+    decode_tokens: NDArray[np.int64]
+    decode_context_tokens: NDArray[np.int64]
+    prefill_tokens: NDArray[np.int64]
+    prefill_pairs: NDArray[np.int64]
+    free_blocks_before: NDArray[np.int64]
+    free_blocks_after: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """A preemption (while scheduling the step) or a finish (with the step's output)."""
+
+    step: int
+    request: int
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run: what went in, and everything that came out."""
+
+    name: str
+    options: EngineOptions
+    cost: StepCost | None
+    """The exact cost of a virtual-clock run; None where a real engine ran."""
+    requests: RecordedRequests
+    items: RecordedItems
+    steps: RecordedSteps
+    events: tuple[RecordedEvent, ...]
+    token_times_s: tuple[NDArray[np.float64], ...]
+    acceptance: tuple[NDArray[np.uint8], ...]
+    """Per request and output position: 1 where the token was an accepted draft."""
+
+
+def load_runs(directory: Path) -> list[RecordedRun]:
+    """Every run of one recorded set, in the order of `runs.json`."""
+    descriptions = json.loads((directory / "runs.json").read_text())
+    tables = {name: pq.read_table(directory / f"{name}.parquet") for name in ("steps", "items", "events", "requests")}
+    runs = []
+    for description in descriptions:
+        name = description["run"]
+        columns = {
+            table: {
+                column: data.filter(pc.equal(data["run"], name))[column].to_numpy()
+                for column in data.column_names
+                if column != "run"
+            }
+            for table, data in tables.items()
+        }
+        runs.append(_run(description, columns))
+    return runs
+
+
+def _run(description: dict[str, Any], columns: dict[str, dict[str, NDArray[Any]]]) -> RecordedRun:
+    events, requests = columns["events"], columns["requests"]
+    _require(bool((requests["req"] == np.arange(len(requests["req"]))).all()), description, "requests are not 0..n-1")
+    token_times_s = tuple(np.asarray(times, dtype=np.float64) for times in requests["token_times"])
+    return RecordedRun(
+        name=description["run"],
+        options=_options(description),
+        cost=_cost(description["cost"]) if "cost" in description else None,
+        requests=_requests(requests),
+        items=_items(columns["items"]),
+        steps=_steps(columns["steps"]),
+        events=tuple(
+            RecordedEvent(int(step), int(request), str(event))
+            for step, request, event in zip(events["step"], events["req"], events["event"], strict=True)
+        ),
+        token_times_s=token_times_s,
+        acceptance=tuple(_acceptance(times) for times in token_times_s),
+    )
+
+
+def _require(condition: bool, description: dict[str, Any], message: str) -> None:
+    if not condition:
+        raise ValueError(f"recorded run {description['run']!r}: {message}")
+
+
+def _options(description: dict[str, Any]) -> EngineOptions:
+    engine = description["engine"]
+    unknown = sorted(set(engine) - _ALLOWED_KEYS)
+    _require(not unknown, description, f"unknown engine options {unknown}; allowed are {sorted(_ALLOWED_KEYS)}")
+    policy = engine.get("policy", "fcfs")
+    _require(policy in ("fcfs", "priority"), description, f"unknown policy {policy!r}; allowed are fcfs and priority")
+    depth, draft_lookahead = _speculation(description)
+    return EngineOptions(
+        max_running=engine["max_num_seqs"],
+        num_blocks=engine["blocks"] - 1,
+        block_tokens=description["block_size"],
+        token_budget=engine["mnbt"],
+        max_model_len=description["max_model_len"],
+        long_prefill_threshold=engine.get("long_prefill_token_threshold", 0),
+        priority_policy=policy == "priority",
+        async_scheduling=bool(engine.get("async_scheduling", description.get("async_scheduling", False))),
+        prefix_caching=engine.get("enable_prefix_caching", True),
+        reserve_full_prompt=engine.get("scheduler_reserve_full_isl", True),
+        chunked_prefill=bool(_one_of(description, _CHUNKED_PREFILL_KEYS, True)),
+        watermark_fraction=float(_one_of(description, _WATERMARK_KEYS, 0.0)),
+        speculation_depth=depth,
+        draft_lookahead=draft_lookahead,
+    )
+
+
+def _one_of(description: dict[str, Any], names: tuple[str, ...], default: float) -> float:
+    given = [name for name in names if name in description["engine"]]
+    _require(len(given) <= 1, description, f"{given} name one option; give one of them")
+    return description["engine"][given[0]] if given else default
+
+
+def _speculation(description: dict[str, Any]) -> tuple[int, bool]:
+    engine = description["engine"]
+    config = engine.get("speculative_config")
+    if config is None:
+        return int(engine.get("spec_k", 0) or 0), False
+    method = config["method"]
+    allowed = sorted(_LOOKAHEAD_OF_METHOD)
+    _require(method in _LOOKAHEAD_OF_METHOD, description, f"unknown draft method {method!r}; allowed are {allowed}")
+    return int(config["num_speculative_tokens"]), _LOOKAHEAD_OF_METHOD[method]
+
+
+def _cost(cost: dict[str, float]) -> StepCost:
+    return StepCost(
+        overhead_ps=_exact_ps(cost["base"]),
+        per_sequence_ps=0,
+        per_decode_token_ps=_exact_ps(cost["per_dec"]),
+        per_prefill_token_ps=_exact_ps(cost["per_pf"]),
+        per_context_token_ps=_exact_ps(cost["per_ctx"]),
+        per_prefill_pair_ps=_exact_ps(cost["per_pfwork"]),
+    )
+
+
+def _exact_ps(seconds: float) -> int:
+    ps = round(seconds * PS_PER_S)
+    if abs(seconds * PS_PER_S - ps) > 1e-3:
+        raise ValueError(f"a recorded cost of {seconds} s is no whole number of picoseconds")
+    return ps
+
+
+def _requests(columns: dict[str, NDArray[Any]]) -> RecordedRequests:
+    num_requests = len(columns["req"])
+    none = np.full(num_requests, -1, dtype=np.int64)
+    zeros = np.zeros(num_requests, dtype=np.int64)
+    never = np.full(num_requests, NEVER, dtype=np.int64)
+    return RecordedRequests(
+        arrival_at_ps=np.rint(columns["arrival"] * PS_PER_S).astype(np.int64),
+        prompt_tokens=columns["prompt_len"].astype(np.int64),
+        output_tokens=columns["out_len"].astype(np.int64),
+        priority=columns["priority"].astype(np.int64),
+        tenant=zeros,
+        ttft_slo_ps=never,
+        patience_ps=never,
+        acceptance=np.zeros(num_requests, dtype=np.float64),
+        prefix_id=none,
+        prefix_tokens=zeros,
+        session_id=none,
+    )
+
+
+def _items(columns: dict[str, NDArray[Any]]) -> RecordedItems:
+    order = np.lexsort((columns["pos"], columns["step"]))
+
+    def column(name: str) -> NDArray[np.int64]:
+        return columns[name][order].astype(np.int64)
+
+    return RecordedItems(
+        step=column("step"),
+        request=column("req"),
+        n_tokens=column("n_tokens"),
+        computed_before=column("computed_before"),
+        kind=column("kind"),
+        drafts=column("spec"),
+    )
+
+
+def _steps(columns: dict[str, NDArray[Any]]) -> RecordedSteps:
+    # Columns of the other clock are present in some files, filled with NaN.
+    virtual = "t_start" in columns
+    return RecordedSteps(
+        scheduled_at_s=columns["t_sched"],
+        started_at_s=columns["t_start" if virtual else "t_sched_end"],
+        ended_at_s=columns["t_end" if virtual else "t_exec_end"],
+        updated_at_s=columns["t_end" if virtual else "t_update_end"],
+        num_sequences=columns["prefill_reqs"] + columns["decode_reqs"],
+        decode_tokens=columns["decode_tokens"],
+        decode_context_tokens=columns["decode_ctx"],
+        prefill_tokens=columns["prefill_tokens"],
+        prefill_pairs=columns["prefill_work"],
+        free_blocks_before=columns["free_before"],
+        free_blocks_after=columns["free_after"],
+    )
+
+
+def _acceptance(token_times_s: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Tokens of one iteration carry one time; all but the last of them were accepted drafts."""
+    accepted = np.zeros(len(token_times_s), dtype=np.uint8)
+    accepted[:-1] = token_times_s[1:] == token_times_s[:-1]
+    return accepted
