@@ -1,0 +1,207 @@
+"""What the tree promises, as data and as small checkers over source text; `test_architecture.py` applies them.
+
+Each checker takes a root folder and returns its findings as `path:line what is wrong`, so an empty list is a pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "llmserve_env"
+MAX_LINES = 400
+
+_BASE = {"errors", "units", "rng"}
+_ENGINE = _BASE | {"request_table"}
+_TASKS = _ENGINE | {"engine", "workloads", "profiles"}
+_ENV = _TASKS | {"tasks"}
+_AGENTS = _ENV | {"env"}
+_EVALUATION = _AGENTS | {"graders", "agents", "real"}
+_TRAINING = _EVALUATION | {"evaluation"}
+_DISTRIBUTED = _TRAINING | {"training", "tuning"}
+_WIRE = {"models", "client"}
+
+LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "units": {"errors"},
+    "rng": {"errors", "units"},
+    "request_table": _BASE,
+    "engine": _ENGINE,
+    "workloads": _ENGINE,
+    "profiles": _BASE | {"engine.costs"},
+    "tasks": _TASKS,
+    "env": _ENV,
+    "graders": _AGENTS,
+    "agents": _AGENTS,
+    "real": _AGENTS,
+    "evaluation": _EVALUATION,
+    "training": _TRAINING,
+    "tuning": _TRAINING,
+    "distributed": _DISTRIBUTED,
+    "cli": _DISTRIBUTED | {"distributed", "__init__"} | _WIRE,
+    "models": _BASE | {"engine.costs", "engine.knobs"},
+    "client": _BASE | {"models"},
+    "__init__": _DISTRIBUTED | _WIRE,
+}
+"""Module or folder of the library -> what it may import from the library besides itself."""
+
+SERVER_MAY_IMPORT = _EVALUATION | {"evaluation", "__init__"} | _WIRE
+
+DOORS: dict[str, tuple[str, ...]] = {
+    "aiconfigurator_core": ("llmserve_env/profiles/",),
+    "fastapi": ("server/",),
+    "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py"),
+    "joblib": (),
+    "numba": ("llmserve_env/engine/kernels/", "llmserve_env/rng.py"),
+    "openai": ("llmserve_env/agents/llm.py", "llmserve_env/real/"),
+    "openenv": ("llmserve_env/models.py", "llmserve_env/client.py", "server/"),
+    "optuna": ("llmserve_env/tuning/",),
+    "pandas": ("llmserve_env/profiles/aiconfigurator.py",),
+    "pickle": (),
+    "psycopg": ("server/",),
+    "pyarrow": ("llmserve_env/workloads/", "llmserve_env/profiles/"),
+    "ray": ("llmserve_env/distributed/",),
+    "stable_baselines3": ("llmserve_env/training/",),
+    "starlette": ("server/",),
+    "torch": ("llmserve_env/training/",),
+    "uvicorn": ("server/", "llmserve_env/cli/"),
+}
+"""Heavy or dangerous package -> the only files (or folders, ending in a slash) that may import it."""
+
+PRINTING = ("llmserve_env/cli/", "server/baseline_inference.py")
+DOCUMENTED = ("llmserve_env", "server", "profiler", "benchmarks", "scripts")
+
+# The brackets keep these patterns from matching this very file.
+FORBIDDEN = re.compile(
+    r"py[p]i\.org|python[h]osted|npm[j]s\.org|debi[a]n\.org|(?<![a-z.])/(?:work|farm|root)/|/opt/(?:wheel[s]|p[y]pi)"
+    r"|\b(?:TO[D]O|FIX[M]E)\b"
+)
+
+
+def python_files(root: Path, *folders: str) -> list[Path]:
+    """Every Python file below the given folders of `root`, those that exist."""
+    return sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
+
+
+def imports(root: Path, path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of every import, at any depth, relative ones and literal `import_module` included."""
+    package = path.relative_to(root).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package[: len(package) - level + 1] if level else ()
+                base = ".".join([*parents, *([module] if module else [])])
+                yield from ((node.lineno, f"{base}.{alias.name}") for alias in names)
+            case ast.Call(
+                func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def layer_of(root: Path, path: Path) -> str:
+    """The key of `LAYERS` that a library file falls under."""
+    return path.relative_to(root / PACKAGE).with_suffix("").parts[0]
+
+
+def _within(target: str, allowed: set[str]) -> bool:
+    return any(target == name or target.startswith(f"{name}.") for name in allowed)
+
+
+def _library_target(name: str) -> str:
+    """What an imported `llmserve_env.…` name is counted as; a name the root package re-exports counts as `__init__`."""
+    target = name.removeprefix(PACKAGE).removeprefix(".")
+    return target if target.split(".")[0] in LAYERS else "__init__"
+
+
+def wrong_direction(root: Path) -> list[str]:
+    """Imports against the direction of `LAYERS`, and library modules that `LAYERS` does not know."""
+    findings = []
+    for path in python_files(root, PACKAGE, "server"):
+        where = path.relative_to(root).as_posix()
+        in_server = where.startswith("server/")
+        layer = "server" if in_server else layer_of(root, path)
+        if not in_server and layer not in LAYERS:
+            findings.append(f"{where}:1 is in no layer; give {layer!r} its place in LAYERS")
+            continue
+        allowed = SERVER_MAY_IMPORT if in_server else LAYERS[layer] | {layer}
+        for line, name in imports(root, path):
+            top = name.split(".")[0]
+            target = _library_target(name) if top == PACKAGE else top
+            outside = top == PACKAGE and not _within(target, allowed)
+            upward = top in {"tests", "scripts", "benchmarks", "profiler"} or (top == "server" and not in_server)
+            if outside or upward:
+                findings.append(f"{where}:{line} {layer} may not import {name}")
+    return findings
+
+
+def scripts_beyond_cli(root: Path) -> list[str]:
+    """Root scripts that import more of the library than `llmserve_env.cli`."""
+    return [
+        f"{path.name}:{line} imports {name}"
+        for path in sorted(root.glob("*.py"))
+        for line, name in imports(root, path)
+        if name.split(".")[0] in {PACKAGE, "server"} and not name.startswith(f"{PACKAGE}.cli.")
+    ]
+
+
+def through_the_wall(root: Path, package: str) -> list[str]:
+    """Imports of a heavy package anywhere but at its door."""
+    return [
+        f"{where}:{line} imports {name}"
+        for path in python_files(root, PACKAGE, "server")
+        for where in [path.relative_to(root).as_posix()]
+        for line, name in imports(root, path)
+        if name.split(".")[0] == package and not where.startswith(DOORS[package])
+    ]
+
+
+def third_party(root: Path) -> set[str]:
+    """Top-level names of everything imported by the library and the server."""
+    paths = python_files(root, PACKAGE, "server")
+    return {name.split(".")[0] for path in paths for _, name in imports(root, path)} - {PACKAGE, "server"}
+
+
+def too_long(root: Path, files: list[Path], max_lines: int = MAX_LINES) -> list[str]:
+    """Python files with more lines than one subject needs."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files if path.suffix == ".py"}
+    return [f"{path.relative_to(root).as_posix()}:{n} lines" for path, n in lengths.items() if n > max_lines]
+
+
+def prints(root: Path) -> list[str]:
+    """Calls of `print` in code that is not a command."""
+    return [
+        f"{where}:{node.lineno} prints"
+        for path in python_files(root, PACKAGE, "server")
+        for where in [path.relative_to(root).as_posix()]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if not where.startswith(PRINTING)
+    ]
+
+
+def undocumented(root: Path) -> list[str]:
+    """Modules without a docstring."""
+    return [
+        f"{path.relative_to(root).as_posix()}:1 has no docstring"
+        for path in [*sorted(root.glob("*.py")), *python_files(root, *DOCUMENTED)]
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+
+def forbidden_text(root: Path, files: list[Path]) -> list[str]:
+    """Registry hosts, paths of one machine and unfinished work, in any text file."""
+    findings = []
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:  # a binary file holds no text to check
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if found := FORBIDDEN.search(line):
+                findings.append(f"{path.relative_to(root).as_posix()}:{number} contains {found.group()!r}")
+    return findings
