@@ -91,11 +91,14 @@ endif
 ##@ Quality
 
 .PHONY: check
-check: setup ## Lint, formatting, types and spelling: what CI asks before the tests
+check: setup types ## Lint, formatting, types and spelling: what CI asks before the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE)
 	$(BIN)/codespell
+
+.PHONY: types
+types: setup ## Check the types
+	$(BIN)/mypy $(CODE)
 
 .PHONY: format
 format: setup ## Format the code and apply the linter's safe fixes

@@ -181,7 +181,7 @@ def test_a_module_without_docstring_is_found(tmp_path: Path) -> None:
         "https://py" + "pi.org/simple",
         "files.python" + "hosted.org",
         "open('/wor" + "k/main/x')",
-        "cd /ro" + "ot/x",
+        "cd /roo" + "t/x",
         "# TO" + "DO later",
     ],
 )
