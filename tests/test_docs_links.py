@@ -24,5 +24,7 @@ def test_relative_links_resolve() -> None:
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("[here](page.md#part) [gone](gone.md) [web](https://example.com) [top](#top) `f[q](C)`", encoding="utf-8")
+    page.write_text(
+        "[here](page.md#part) [gone](gone.md) [web](https://example.com) [top](#top) `f[q](C)`", encoding="utf-8"
+    )
     assert broken_links(page) == ["gone.md"]
