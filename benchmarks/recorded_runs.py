@@ -99,6 +99,7 @@ class RecordedSteps:
     ended_at_s: NDArray[np.float64]
     """Tokens of the iteration carry this time."""
     updated_at_s: NDArray[np.float64]
+    num_running_before: NDArray[np.int64]
     num_sequences: NDArray[np.int64]
     decode_tokens: NDArray[np.int64]
     decode_context_tokens: NDArray[np.int64]
@@ -275,13 +276,13 @@ def _items(columns: dict[str, NDArray[Any]]) -> RecordedItems:
 
 
 def _steps(columns: dict[str, NDArray[Any]]) -> RecordedSteps:
-    # Columns of the other clock are present in some files, filled with NaN.
     virtual = "t_start" in columns
     return RecordedSteps(
         scheduled_at_s=columns["t_sched"],
         started_at_s=columns["t_start" if virtual else "t_sched_end"],
         ended_at_s=columns["t_end" if virtual else "t_exec_end"],
         updated_at_s=columns["t_end" if virtual else "t_update_end"],
+        num_running_before=columns["running_before"],
         num_sequences=columns["prefill_reqs"] + columns["decode_reqs"],
         decode_tokens=columns["decode_tokens"],
         decode_context_tokens=columns["decode_ctx"],

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, Curve, DraftCosts, GpuCosts, TierCosts
 
+if TYPE_CHECKING:
+    from benchmarks.recorded_runs import RecordedSteps
+
+PS_PER_S = 10**12
 # Recorded runs size their pool in blocks, so bytes only have to be large enough never to bind.
 _UNBOUNDED_BYTES = 2**60
 
@@ -46,3 +55,46 @@ class StepCost:
             kv_transfer_bytes_per_s=1,
             price_usd_per_hour=0.0,
         )
+
+
+def fit_step_cost(steps: RecordedSteps) -> StepCost:
+    """The step cost of one real run: non-negative least squares over its recorded iterations.
+
+    Errors count relative to the iteration's length, because the noise of a CPU clock grows with it,
+    and the coefficients are scaled so that all iterations together take as long as they did.
+    """
+    work = np.column_stack(
+        [
+            np.ones(len(steps.num_sequences)),
+            steps.num_sequences,
+            steps.decode_tokens,
+            steps.prefill_tokens,
+            steps.decode_context_tokens,
+            steps.prefill_pairs,
+        ]
+    ).astype(np.float64)
+    seconds = _iteration_seconds(steps)
+    first_estimate = work @ _non_negative_fit(work, seconds, np.ones_like(seconds))
+    coefficients = _non_negative_fit(work, seconds, 1.0 / first_estimate)
+    coefficients *= seconds.sum() / (work @ coefficients).sum()
+    return StepCost(*(round(float(coefficient) * PS_PER_S) for coefficient in coefficients))
+
+
+def _iteration_seconds(steps: RecordedSteps) -> NDArray[np.float64]:
+    """From the end of one iteration to the end of the next, so that scheduling and bookkeeping are part of it."""
+    lead_s = np.append(0.0, steps.scheduled_at_s[1:] - steps.ended_at_s[:-1])
+    busy_before = steps.num_running_before > 0
+    if not busy_before.any():
+        raise ValueError("every recorded iteration begins on an idle engine; a step cost needs consecutive iterations")
+    # After an idle time the iteration begins with its own scheduling, which has the usual lead.
+    lead_s = np.where(busy_before, lead_s, np.median(lead_s[busy_before]))
+    return lead_s + steps.ended_at_s - steps.scheduled_at_s
+
+
+def _non_negative_fit(
+    work: NDArray[np.float64], seconds: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    # Columns of one magnitude keep the solver's tolerance meaningful; an absent kind of work has an all-zero column.
+    magnitudes = np.maximum(work.max(axis=0), 1.0)
+    coefficients, _ = nnls(work / magnitudes * weights[:, None], seconds * weights)
+    return np.asarray(coefficients / magnitudes, dtype=np.float64)

@@ -79,7 +79,7 @@ class KvPool:
         request.num_keyed_blocks = len(hit)
 
     def grow(self, request: Request, tokens: int) -> None:
-        """Take free blocks until the request holds room for `tokens` tokens; the caller has checked there are enough."""
+        """Take free blocks until the request has room for `tokens` tokens; the caller knows there are enough."""
         while len(request.blocks) < self.blocks_for(tokens):
             block = self._take_free_block()
             block.holders = 1
