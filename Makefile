@@ -25,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 CODE := $(wildcard llmserve_env server profiler benchmarks scripts tests *.py)
 NOJIT_TESTS := $(wildcard tests/engine tests/laws)
-BROWSER_TESTS := $(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests)
+BROWSER_TESTS := $(if $(findstring not browser,$(MARKERS)),,$(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests))
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 .PHONY: help
