@@ -54,7 +54,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "fastapi": ("server/",),
     "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py"),
     "joblib": (),
-    "numba": ("llmserve_env/engine/kernels/", "llmserve_env/rng.py"),
+    "numba": ("llmserve_env/engine/kernels/",),
     "openai": ("llmserve_env/agents/llm.py", "llmserve_env/real/"),
     "openenv": ("llmserve_env/models.py", "llmserve_env/client.py", "server/"),
     "optuna": ("llmserve_env/tuning/",),
