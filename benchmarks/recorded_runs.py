@@ -142,25 +142,22 @@ def load_runs(directory: Path) -> list[RecordedRun]:
     runs = []
     for description in descriptions:
         name = description["run"]
-        columns = {
-            table: {
-                column: data.filter(pc.equal(data["run"], name))[column].to_numpy()
-                for column in data.column_names
-                if column != "run"
-            }
-            for table, data in tables.items()
-        }
+        columns = {}
+        for table, data in tables.items():
+            rows = data.filter(pc.equal(data["run"], name)).drop_columns("run")
+            columns[table] = {column: rows[column].to_numpy() for column in rows.column_names}
         runs.append(_run(description, columns))
     return runs
 
 
 def _run(description: dict[str, Any], columns: dict[str, dict[str, NDArray[Any]]]) -> RecordedRun:
+    options = _options(description)
     events, requests = columns["events"], columns["requests"]
     _require(bool((requests["req"] == np.arange(len(requests["req"]))).all()), description, "requests are not 0..n-1")
     token_times_s = tuple(np.asarray(times, dtype=np.float64) for times in requests["token_times"])
     return RecordedRun(
         name=description["run"],
-        options=_options(description),
+        options=options,
         cost=_cost(description["cost"]) if "cost" in description else None,
         requests=_requests(requests),
         items=_items(columns["items"]),

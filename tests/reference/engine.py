@@ -50,6 +50,11 @@ class ReferenceEngine:
         recorded_acceptance: RecordedAcceptance | None = None,
         on_iteration: IterationCallback | None = None,
     ) -> None:
+        if not deployment.chunked_prefill and deployment.token_budget < deployment.max_model_len:
+            raise ValueError(
+                f"without chunked prefill a prompt must fit in one iteration: token_budget {deployment.token_budget} "
+                f"is below max_model_len {deployment.max_model_len}"
+            )
         self.deployment = deployment
         self.requests = [_request_of_row(requests, row) for row in range(len(requests.arrival_at_ps))]
         for request in self.requests:
@@ -82,8 +87,6 @@ class ReferenceEngine:
     def advance(self, knobs: Knobs, until_ps: int) -> None:
         """Apply the knobs, then serve until `until_ps`."""
         self.context.knobs = knobs
-        for replica in self.replicas:
-            replica.wake(self.now_ps)
         self.target_tier = knobs.quantization_tier
         self._reload_next(self.now_ps)
         self._apply_split(knobs.prefill_decode_split)

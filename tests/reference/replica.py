@@ -5,7 +5,6 @@ from __future__ import annotations
 from .acceptance import num_accepted
 from .context import Context
 from .costs import seconds_of_bytes_ps
-from .inputs import NEVER
 from .kv_cache import KvPool
 from .request import DECODE, ENDED, FINISHED, RUNNING, TRANSFERRING, WAITING, Iteration, Request, Work
 from .scheduling import Scheduling
@@ -29,7 +28,6 @@ class Replica:
         """The executing iteration first; a second one only with asynchronous scheduling."""
         self.must_wait_for_end = False
         """Nothing more can be scheduled before the executing iteration ends."""
-        self.sleeping = False
 
     @property
     def load(self) -> int:
@@ -50,15 +48,8 @@ class Replica:
         """A request arrives here at `t`."""
         request.status = WAITING
         self.waiting.append(request)
-        self.wake(t)
         if not self.iterations:
             self.free_at_ps = max(self.free_at_ps, t)
-
-    def wake(self, t: int) -> None:
-        """End a sleep: there may be something to schedule at `t`."""
-        if self.sleeping:
-            self.sleeping = False
-            self.free_at_ps = t
 
     def advance(self, until_ps: int) -> None:
         """Complete iterations that end at or before `until_ps`, schedule those that begin before it."""
@@ -100,7 +91,6 @@ class Replica:
                 work.request.in_flight_tokens = 0
         self.iterations = []
         self.must_wait_for_end = False
-        self.sleeping = False
 
     def evacuate(self) -> list[Request]:
         """Empty the replica; returns its requests in the order in which they are routed again."""
@@ -131,9 +121,9 @@ class Replica:
             return
         if self.iterations:
             self.must_wait_for_end = True
-        elif not scheduling.preempted:
-            self.sleeping = True
-            self.free_at_ps = min((request.deadline_ps for request in self.waiting), default=NEVER)
+        # Otherwise preemptions emptied the batch, and scheduling is tried again at the same time.
+        elif self.load > 0 and not scheduling.preempted:
+            raise AssertionError(f"replica {self.index} has requests at {self.free_at_ps} ps and schedules none")
 
     def _complete(self, iteration: Iteration) -> None:
         self.must_wait_for_end = False
