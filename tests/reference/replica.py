@@ -34,6 +34,21 @@ class Replica:
         """What the router compares."""
         return len(self.running) + len(self.waiting)
 
+    @property
+    def running_ids(self) -> list[int]:
+        """Running requests in admission order."""
+        return [request.id for request in self.running]
+
+    @property
+    def waiting_ids(self) -> list[int]:
+        """Waiting requests, head of the queue first."""
+        return [request.id for request in self.waiting_in_order()]
+
+    @property
+    def held_blocks(self) -> int:
+        """Blocks that requests hold; a shared block counts once."""
+        return self.pool.num_held
+
     def waiting_in_order(self) -> list[Request]:
         """The queue, head first."""
         if self.context.knobs.priority_routing:

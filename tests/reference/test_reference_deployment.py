@@ -26,7 +26,7 @@ def token_times(engine: ReferenceEngine) -> list[list[int]]:
 
 
 def places(engine: ReferenceEngine) -> list[list[int]]:
-    return [[request.id for request in replica.running + replica.waiting_in_order()] for replica in engine.replicas]
+    return [replica.running_ids + replica.waiting_ids for replica in engine.replicas]
 
 
 def test_the_router_takes_the_least_loaded_replica_and_the_lowest_index() -> None:
