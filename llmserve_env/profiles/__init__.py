@@ -1,14 +1,32 @@
 """Latency profiles: what an iteration costs on a GPU, from measurements. docs/profiles.md says how they came to be.
 
-Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `fit` turns timed iterations into a
-profile, `composition` sums published kernel timings into one.
+Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `fitting` turns timed iterations into a
+profile, `composition` sums published kernel timings into one. Names load lazily: `architectures` alone needs no pydantic.
 """
 
 from __future__ import annotations
 
-from llmserve_env.profiles.errors import ProfileError
-from llmserve_env.profiles.prediction import predict
-from llmserve_env.profiles.schema import Profile
-from llmserve_env.profiles.store import list_profiles, load_profile
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llmserve_env.errors import ProfileError
+    from llmserve_env.profiles.prediction import predict
+    from llmserve_env.profiles.schema import Profile
+    from llmserve_env.profiles.store import list_profiles, load_profile
 
 __all__ = ["Profile", "ProfileError", "list_profiles", "load_profile", "predict"]
+
+_HOMES = {
+    "Profile": "llmserve_env.profiles.schema",
+    "ProfileError": "llmserve_env.errors",
+    "list_profiles": "llmserve_env.profiles.store",
+    "load_profile": "llmserve_env.profiles.store",
+    "predict": "llmserve_env.profiles.prediction",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmserve_env.profiles.architectures import Architecture
-from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.errors import ProfileError
 
 Floats = NDArray[np.float64]
 

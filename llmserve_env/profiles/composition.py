@@ -12,7 +12,7 @@ from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.profiles import aiconfigurator as tables
 from llmserve_env.profiles.architectures import ARCHITECTURES, BYTES_PER_WEIGHT, DRAFT_OF, Architecture
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
-from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.roofline import Roofline
 from llmserve_env.profiles.schema import DecodeAttention, Draft, Gpu, Model, Profile, Provenance, Tier, TimeCurve

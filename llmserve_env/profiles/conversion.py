@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from llmserve_env.engine.costs import TIER_NAMES, Curve, DraftCosts, GpuCosts, TierCosts
+from llmserve_env.units import PS_PER_MS, PS_PER_US
 from llmserve_env.profiles.schema import MAX_QUERY_TOKENS, DecodeAttention, Profile, Tier, TimeCurve
 
-PS_PER_MS = 10**9
-PS_PER_US = 10**6
+
+
 
 
 def gpu_costs(profile: Profile) -> GpuCosts:

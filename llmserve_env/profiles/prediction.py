@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
-from llmserve_env.profiles.conversion import PS_PER_MS, curve_ps
-from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.profiles.conversion import curve_ps
+from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.schema import Profile
+from llmserve_env.units import PS_PER_MS
 
 Groups = Sequence[tuple[int, int]]
 

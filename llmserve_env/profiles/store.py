@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from llmserve_env.profiles.errors import ProfileError
+from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.schema import Profile
 
 DATA = Path(__file__).parent / "data"

@@ -1,0 +1,80 @@
+"""A deployment: replicas of one model on one GPU type, with the limits an engine is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmserve_env.engine.costs import GpuCosts
+
+MAX_CLASSES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What an operator fixes at launch. The serving knobs move within it."""
+
+    costs: GpuCosts
+    num_replicas: int = 1
+    num_prefill_replicas: int = 0
+    """Dedicated prefill replicas that `prefill_decode_split` brings into service; 0 masks the knob."""
+    memory_limit_bytes: int = 40_000_000_000
+    activation_reserve_bytes: int = 0
+    """Set aside before the KV pool is sized, as an engine's start-up profiling run does."""
+    block_tokens: int = 16
+    max_running: int = 512
+    token_budget: int = 2048
+    max_model_len: int = 16_384
+    long_prefill_threshold: int = 0
+    chunked_prefill: bool = True
+    reserve_full_prompt: bool = True
+    watermark_fraction: float = 0.0
+    prefix_caching: bool = False
+    async_scheduling: bool = False
+    draft_lookahead: bool = True
+    waiting_room: tuple[int, ...] = (1_000_000,) * MAX_CLASSES
+    """Fresh waiting requests allowed per class and replica; the next one is rejected."""
+    bring_up_ps: int = 0
+    restart_overhead_ps: int = 0
+    num_blocks_override: int | None = None
+    """Usable KV blocks at a budget of 1.0, when known; otherwise they follow from memory."""
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.num_replicas >= 1, "num_replicas must be at least 1", self.num_replicas),
+            (self.num_prefill_replicas >= 0, "num_prefill_replicas must be 0 or more", self.num_prefill_replicas),
+            (self.block_tokens & (self.block_tokens - 1) == 0 < self.block_tokens, "block_tokens must be a power of two", self.block_tokens),
+            (1 <= self.max_running <= 512, "max_running must be in 1..512", self.max_running),
+            (self.token_budget >= 1, "token_budget must be at least 1", self.token_budget),
+            (self.max_model_len >= 2, "max_model_len must be at least 2", self.max_model_len),
+            (self.chunked_prefill or self.token_budget >= self.max_model_len, "without chunked prefill token_budget must reach max_model_len", self.token_budget),
+            (0.0 <= self.watermark_fraction < 1.0, "watermark_fraction must be in [0, 1)", self.watermark_fraction),
+            (1 <= len(self.waiting_room) <= MAX_CLASSES, f"waiting_room needs 1 to {MAX_CLASSES} classes", self.waiting_room),
+            (self.kv_bytes_at_full_budget > 0, "memory_limit_bytes leaves no room for a KV pool beside the weights", self.memory_limit_bytes),
+        )
+        for ok, rule, value in checks:
+            if not ok:
+                raise ValueError(f"{rule}; got {value}")
+
+    @property
+    def kv_bytes_at_full_budget(self) -> int:
+        """The smallest pool over tiers, with the draft model loaded."""
+        if self.num_blocks_override is not None:
+            return self.num_blocks_override * self.block_bytes
+        weights = max(tier.weight_bytes for tier in self.costs.tiers)
+        return self.memory_limit_bytes - weights - self.costs.draft.weight_bytes - self.activation_reserve_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        return self.block_tokens * self.costs.kv_bytes_per_token
+
+    @property
+    def max_num_replicas(self) -> int:
+        return self.num_replicas + self.num_prefill_replicas
+
+    def num_blocks(self, kv_budget_fraction: float, tier: int, speculating: bool) -> int:
+        """Usable KV blocks of one replica."""
+        if self.num_blocks_override is not None:
+            return int(kv_budget_fraction * self.num_blocks_override)
+        held = self.costs.tiers[tier].weight_bytes + (self.costs.draft.weight_bytes if speculating else 0)
+        available = self.memory_limit_bytes - held - self.activation_reserve_bytes
+        return int(kv_budget_fraction * available) // self.block_bytes

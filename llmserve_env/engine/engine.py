@@ -1,0 +1,114 @@
+"""The simulator's front: load requests, advance window by window, read records, branch with snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.kernels.deployment_loop import advance
+from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.state import KNOWN, MUTABLE_FIELDS, REQUEST, EngineState, engine_tables, load_requests, new_state, records
+from llmserve_env.errors import InvariantViolation
+from llmserve_env.request_table import RequestTable
+
+Array = npt.NDArray[Any]
+
+KNOBS_DTYPE = np.dtype(
+    [
+        ("batch_cap", "i8"),
+        ("kv_budget_fraction", "f8"),
+        ("speculation_depth", "i8"),
+        ("quantization_tier", "i8"),
+        ("prefill_decode_split", "i8"),
+        ("priority_routing", "i8"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """Everything that changes while an engine runs; restoring it equals never having stopped."""
+
+    arrays: tuple[Array, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
+class EngineBatch:
+    """Many independent deployments of one kind, advanced together in one compiled call."""
+
+    def __init__(
+        self, deployment: Deployment, num_environments: int, max_requests: int, *, step_every_iteration: bool = False, log_rows: int = 0
+    ) -> None:
+        self.deployment = deployment
+        self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
+        self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
+        self.knobs = records((num_environments,), KNOBS_DTYPE)
+
+    def load(self, index: int, requests: RequestTable, seed: int) -> None:
+        """Put environment `index` at time zero with these requests to come."""
+        load_requests(self.state, index, self.deployment, requests, seed)
+
+    def replay_acceptance(self, per_request: list[Array]) -> None:
+        """Use recorded draft verdicts (1 accepted) per request and output position instead of drawing them."""
+        recorded = np.zeros((len(per_request), max(len(flags) for flags in per_request)), np.uint8)
+        for row, flags in zip(recorded, per_request, strict=True):
+            row[: len(flags)] = flags
+        self._tables = self._tables._replace(recorded=recorded)
+
+    def advance(self, until_ps: Array) -> None:
+        """Serve every environment until its own `until_ps`, under `self.knobs`."""
+        advance(self._tables, self.state, self.knobs, until_ps)
+        if self.state.environment["fault"].any():
+            raise InvariantViolation("a replica made no progress; please report the task, seed and actions")
+
+    def snapshot(self) -> EngineSnapshot:
+        """A copy to come back to."""
+        return EngineSnapshot(tuple(getattr(self.state, name).copy() for name in MUTABLE_FIELDS))
+
+    def restore(self, snapshot: EngineSnapshot) -> None:
+        """Go back to a snapshot of this batch."""
+        for name, array in zip(MUTABLE_FIELDS, snapshot.arrays, strict=True):
+            getattr(self.state, name)[...] = array
+
+
+class Engine(EngineBatch):
+    """One deployment serving one request table."""
+
+    def __init__(
+        self, deployment: Deployment, requests: RequestTable, seed: int, *, step_every_iteration: bool = False, log_rows: int = 0
+    ) -> None:
+        super().__init__(deployment, 1, len(requests), step_every_iteration=step_every_iteration, log_rows=log_rows)
+        self.load(0, requests, seed)
+        self._until = np.zeros(1, np.int64)
+
+    def serve(self, knobs: ServingKnobs, until_ps: int) -> None:
+        """Serve until `until_ps` under these knobs."""
+        if until_ps < self.now_ps:
+            raise ValueError(f"cannot go back in time: now is {self.now_ps} ps, until_ps is {until_ps}")
+        if not 1 <= knobs.batch_cap <= self.deployment.max_running:
+            raise ValueError(f"batch_cap must be in 1..{self.deployment.max_running}; got {knobs.batch_cap}")
+        for name in KNOBS_DTYPE.names or ():
+            self.knobs[0][name] = getattr(knobs, name)
+        self._until[0] = until_ps
+        self.advance(self._until)
+
+    @property
+    def now_ps(self) -> int:
+        return int(self.state.environment[0]["now_ps"])
+
+    def request_records(self) -> Array:
+        """Per-request progress (a copy), with the tokens that running requests have emitted so far."""
+        progress = self.state.progress[0].copy()
+        for r in range(self.deployment.max_num_replicas):
+            n = int(self.state.replicas[0, r]["num_running"])
+            running = self.state.replicas[0, r]["running"]
+            q = running[REQUEST, :n]
+            progress["emitted"][q] = running[KNOWN, :n] - self.state.requests[0]["prompt_tokens"][q]
+        return progress

@@ -1,0 +1,39 @@
+"""How kernels are compiled, and where the result is kept.
+
+Only entry points are cached. numba does not notice when a callee in another file changes, so the cache folder is named
+after the sources themselves: edited kernels never meet stale machine code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from numba import config, njit
+
+
+def source_digest() -> str:
+    """Digest of everything that shapes the machine code."""
+    engine = Path(__file__).parent.parent
+    sources = sorted([*engine.glob("kernels/*.py"), engine / "state.py", engine / "costs.py", engine / "deployment.py"])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Compiled kernels live under NUMBA_CACHE_DIR, or the user's cache."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmserve_env"
+    return Path(base) / f"kernels-{source_digest()}"
+
+
+config.CACHE_DIR = str(cache_folder())
+
+kernel: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+small_kernel: Any = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+entry_point: Any = njit(cache=True, nogil=True, no_cfunc_wrapper=True)
+
+
+def is_compiled() -> bool:
+    """Whether the entry points are in the cache, so that the first call is quick."""
+    return bool(config.DISABLE_JIT) or any(cache_folder().rglob("*.nbi"))

@@ -1,0 +1,183 @@
+"""The end of an iteration: tokens appear, drafts are judged, requests finish or move on."""
+
+from __future__ import annotations
+
+import numpy as np
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
+from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
+from llmserve_env.engine.kernels.random import uniform
+from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token, log_event
+from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
+from llmserve_env.engine.kernels.slots import remove_slot
+from llmserve_env.engine.state import (
+    COMPUTED,
+    DRAFTS,
+    IN_FLIGHT,
+    KNOWN,
+    LAST,
+    LOG_EMIT,
+    LOG_FINISH,
+    NUM_MOVING_ROWS,
+    NUM_PLAIN_ROWS,
+    NUM_SYNC_ROWS,
+    QUEUED,
+    QUEUED_DRAFTS,
+    REQUEST,
+    SCHEDULED,
+    STALE,
+)
+from llmserve_env.rng import SPECULATION_STREAM
+
+
+@kernel
+def complete(sim, r):  # type: ignore[no-untyped-def]
+    """Process the output of the executing iteration; the queued one, if any, starts executing."""
+    deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
+    rows = NUM_MOVING_ROWS if deployment.step_every_iteration else NUM_SYNC_ROWS
+    end, duration, plain = replica.end_at_ps, replica.end_at_ps - replica.start_at_ps, replica.num_plain
+    sim.window.prefill_tokens += replica.prefill_tokens
+    replica.free_at_ps = end
+    replica.may_queue = 1
+    if replica.num_stale > 0:
+        emit_stale(sim, r, end)
+    i = plain
+    while i < replica.num_running:
+        has_left = False
+        if running[SCHEDULED, i] > 0:
+            running[SCHEDULED, i] = 0
+            if running[DRAFTS, i] >= 0:
+                has_left = emit(sim, r, i, end, duration, rows)
+        i += not has_left
+    if plain > 0:
+        count_gaps(sim, duration, plain)
+        advance_plain(sim, r, plain, 1, end)
+    replica.num_plain = 0
+    replica.start_at_ps, replica.end_at_ps = end, replica.queued_end_at_ps
+    replica.prefill_tokens = replica.queued_prefill_tokens
+    replica.queued_end_at_ps = -1
+    replica.queued_prefill_tokens = 0
+    if replica.end_at_ps >= 0:
+        for i in range(replica.num_running):
+            running[SCHEDULED, i], running[DRAFTS, i] = running[QUEUED, i], running[QUEUED_DRAFTS, i]
+            running[QUEUED, i] = 0
+
+
+@kernel
+def advance_plain(sim, r, plain, iterations, end):  # type: ignore[no-untyped-def]
+    """Each of the leading slots has emitted one token per iteration; some may now be finished."""
+    replica, running = sim.replicas[r], sim.replicas[r].running
+    known, last = running[KNOWN], running[LAST]
+    finished = 0
+    for i in range(plain):
+        known[i] += iterations
+        finished += known[i] == last[i]
+    sim.window.output_tokens += plain * iterations
+    i = 0
+    while finished > 0:
+        if known[i] == last[i]:
+            finish(sim, running[REQUEST, i], end, replica.tier)
+            free_blocks(sim, r, i)
+            remove_slot(sim, r, i, NUM_PLAIN_ROWS)
+            finished -= 1
+        else:
+            i += 1
+
+
+@kernel
+def accepted_drafts(sim, q, emitted, drafts):  # type: ignore[no-untyped-def]
+    """Leading drafts that the target model agrees with; a draft's fate belongs to its output position, not to timing."""
+    accepted = 0
+    if sim.recorded.shape[0] > 0:
+        while accepted < drafts and emitted + accepted < sim.recorded.shape[1] and sim.recorded[q, emitted + accepted]:
+            accepted += 1
+        return accepted
+    probability = sim.requests[q].acceptance
+    seed = sim.environment.seed
+    while accepted < drafts and uniform(seed, np.uint64(SPECULATION_STREAM), np.uint64(q), np.uint64(emitted + accepted)) < probability:
+        accepted += 1
+    return accepted
+
+
+@kernel
+def count_tokens(sim, r, q, tokens, end, duration):  # type: ignore[no-untyped-def]
+    """Tokens of request q reach its client at `end`."""
+    progress, replica = sim.progress[q], sim.replicas[r]
+    sim.window.output_tokens += tokens
+    log_event(sim, LOG_EMIT, r, q, tokens, end, 0, 0, 0)
+    if progress.first_token_at_ps < 0:
+        first_token(sim, q, end, replica.tier)
+        return
+    gap = duration if progress.last_token_at_ps < 0 else end - progress.last_token_at_ps
+    progress.last_token_at_ps = -1
+    if progress.is_stalled:
+        progress.is_stalled = 0
+        replica.num_stalled -= 1
+    count_gaps(sim, gap // tokens, tokens)
+
+
+@kernel
+def emit(sim, r, i, end, duration, rows):  # type: ignore[no-untyped-def]
+    """One request's output. True when it has left the batch."""
+    deployment, running = sim.deployment, sim.replicas[r].running
+    q, drafts = running[REQUEST, i], running[DRAFTS, i]
+    prompt = sim.requests[q].prompt_tokens
+    emitted = running[KNOWN, i] - prompt
+    accepted = 0
+    if drafts > 0:
+        accepted = accepted_drafts(sim, q, emitted, drafts)
+        sim.window.drafted_tokens += drafts
+        sim.window.accepted_tokens += accepted
+        running[COMPUTED, i] -= drafts - accepted
+    tokens = min(1 + accepted, running[LAST, i] - running[KNOWN, i])
+    running[KNOWN, i] += tokens
+    if deployment.async_scheduling:
+        running[IN_FLIGHT, i] -= 1 + drafts
+        if deployment.prefix_caching:
+            key_full_blocks(sim, r, i, min(running[COMPUTED, i] - running[IN_FLIGHT, i], running[KNOWN, i]))
+    count_tokens(sim, r, q, tokens, end, duration)
+    if running[KNOWN, i] == running[LAST, i]:
+        finish(sim, q, end, sim.replicas[r].tier)
+        log_event(sim, LOG_FINISH, r, q, end, 0, 0, 0, 0)
+    elif r >= deployment.num_replicas:
+        hand_off(sim, q, emitted + tokens, prompt + emitted, end)
+    else:
+        return False
+    free_blocks(sim, r, i)
+    remove_slot(sim, r, i, rows)
+    return True
+
+
+@kernel
+def hand_off(sim, q, emitted, computed, end):  # type: ignore[no-untyped-def]
+    """A prefill replica is done with request q; its KV travels to a base replica."""
+    deployment = sim.deployment
+    sim.progress[q].emitted = emitted
+    sim.progress[q].is_transferred = 1
+    sim.progress[q].last_token_at_ps = end
+    delay = seconds_for_bytes_ps(computed * deployment.kv_bytes_per_token, deployment.kv_transfer_bytes_per_s)
+    insert_handoff(sim, q, end + delay)
+
+
+@kernel
+def emit_stale(sim, r, end):  # type: ignore[no-untyped-def]
+    """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
+    replica, running = sim.replicas[r], sim.replicas[r].running
+    for i in range(replica.num_stale):
+        q = running[STALE, i]
+        request, progress = sim.requests[q], sim.progress[q]
+        drafts = progress.stale_items - 1
+        progress.stale_items = 0
+        accepted = accepted_drafts(sim, q, progress.emitted, drafts)
+        sim.window.drafted_tokens += drafts
+        sim.window.accepted_tokens += accepted
+        tokens = min(1 + accepted, request.output_tokens - progress.emitted)
+        progress.emitted += tokens
+        count_tokens(sim, r, q, tokens, end, end - replica.start_at_ps)
+        progress.last_token_at_ps = end
+        if progress.emitted == request.output_tokens:
+            dequeue(sim, r, q)
+            finish(sim, q, end, replica.tier)
+            log_event(sim, LOG_FINISH, r, q, end, 0, 0, 0, 0)
+    replica.num_stale = 0

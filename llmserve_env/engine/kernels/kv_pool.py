@@ -1,0 +1,85 @@
+"""The paged KV pool of a replica: counters alone, or real blocks when prefixes are cached."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import small_kernel
+
+from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, section, take_block
+from llmserve_env.engine.state import HELD, KEYED, REFS, REQUEST, TABLE
+
+
+@small_kernel
+def blocks_for(deployment, tokens):  # type: ignore[no-untyped-def]
+    """Blocks that hold this many tokens."""
+    return (min(tokens, deployment.max_model_len) + deployment.block_tokens - 1) >> deployment.block_shift
+
+
+@small_kernel
+def grow(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
+    """Let a running request hold `tokens`; False (and no change) when the pool is too small."""
+    replica, running = sim.replicas[r], sim.replicas[r].running
+    held = running[HELD, slot]
+    needed = blocks_for(sim.deployment, tokens) - held
+    if needed <= 0:
+        return True
+    if replica.used_blocks + needed > replica.num_blocks:
+        return False
+    if sim.deployment.prefix_caching:
+        first = running[TABLE, slot] * sim.deployment.blocks_per_request
+        for j in range(held, held + needed):
+            b = take_block(sim, r)
+            section(sim, r, REFS)[b] = 1
+            sim.block_table[r, first + j] = b
+    replica.used_blocks += needed
+    running[HELD, slot] = held + needed
+    return True
+
+
+@small_kernel
+def free_blocks(sim, r, slot):  # type: ignore[no-untyped-def]
+    """Give back everything a running request holds, last block first."""
+    running = sim.replicas[r].running
+    held = running[HELD, slot]
+    if sim.deployment.prefix_caching:
+        first = running[TABLE, slot] * sim.deployment.blocks_per_request
+        for j in range(held - 1, -1, -1):
+            release_block(sim, r, sim.block_table[r, first + j])
+    else:
+        sim.replicas[r].used_blocks -= held
+    running[HELD, slot] = 0
+    running[KEYED, slot] = 0
+
+
+@small_kernel
+def key_full_blocks(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
+    """Enter the blocks that `tokens` known tokens fill."""
+    running = sim.replicas[r].running
+    full = tokens >> sim.deployment.block_shift
+    first = running[TABLE, slot] * sim.deployment.blocks_per_request
+    for j in range(running[KEYED, slot], full):
+        enter(sim, r, sim.block_table[r, first + j], block_key(sim, running[REQUEST, slot], j))
+    if full > running[KEYED, slot]:
+        running[KEYED, slot] = full
+
+
+@small_kernel
+def set_pool_size(sim, r):  # type: ignore[no-untyped-def]
+    """Blocks and reserved bytes that the knobs and the loaded tier give this replica."""
+    deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
+    fixed = deployment.weight_bytes[replica.tier]
+    if environment.speculation_depth > 0:
+        fixed += deployment.draft_bytes
+    if deployment.num_blocks_override >= 0:
+        replica.num_blocks = int(environment.kv_budget_fraction * deployment.num_blocks_override)
+    else:
+        available = deployment.memory_limit_bytes - fixed - deployment.activation_reserve_bytes
+        replica.num_blocks = max(int(environment.kv_budget_fraction * available), 0) // deployment.block_bytes
+    replica.reserved_bytes = fixed + replica.num_blocks * deployment.block_bytes
+    replica.pool_is_stale = 0
+
+
+@small_kernel
+def settle_pool(sim, r):  # type: ignore[no-untyped-def]
+    """After preemptions have made room: add or remove physical blocks."""
+    if sim.deployment.prefix_caching:
+        resize_blocks(sim, r, sim.replicas[r].num_blocks)

@@ -1,0 +1,55 @@
+"""Iteration time from the cost tables, in integer picoseconds."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import small_kernel
+
+from llmserve_env.engine.state import NUM_CURVES, NUM_TIERS, PREFILL_CURVE
+
+
+@small_kernel
+def segment(curve, x):  # type: ignore[no-untyped-def]
+    """Index of the last knot at or below x (the first one for smaller x)."""
+    low, high = 0, curve.shape[1] - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if curve[0, middle] <= x:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@small_kernel
+def evaluate(curve, x):  # type: ignore[no-untyped-def]
+    """Value of a piecewise-linear curve; nothing costs nothing."""
+    if x == 0:
+        return 0
+    i = segment(curve, x)
+    return curve[1, i] + curve[2, i] * (x - curve[0, i])
+
+
+@small_kernel
+def draft_ps(sim, depth, decode_sequences, context_tokens, prefill_tokens):  # type: ignore[no-untyped-def]
+    """The draft model's share: one pass per proposed token, and its own prefill."""
+    constants = sim.deployment.draft_constants
+    time = 0
+    if decode_sequences > 0:
+        time += depth * (constants[0] + sim.gemm[NUM_TIERS, decode_sequences] + constants[1] * context_tokens)
+    if prefill_tokens > 0:
+        time += sim.gemm[NUM_TIERS, prefill_tokens]
+    return time
+
+
+@small_kernel
+def iteration_ps(sim, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs):  # type: ignore[no-untyped-def]
+    """The cost model of docs/engine.md."""
+    constants = sim.deployment.tier_constants
+    time = constants[tier, 0] + constants[tier, 1] * sequences + constants[tier, 2] * decode_tokens + constants[tier, 3] * prefill_tokens
+    time += sim.gemm[tier, decode_tokens + prefill_tokens]
+    time += evaluate(sim.curves[tier * NUM_CURVES + depth], context_tokens)
+    if pairs > 0:
+        time += evaluate(sim.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
+    if depth > 0:
+        time += draft_ps(sim, depth, decode_sequences, context_tokens, prefill_tokens)
+    return time

@@ -1,0 +1,92 @@
+"""What turning a knob sets in motion: rolling reloads of a tier, prefill replicas coming and going."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
+from llmserve_env.engine.kernels.routing import evacuate, move_waiting
+from llmserve_env.engine.state import SPLIT_OFF, SPLIT_STARTING, SPLIT_UP
+
+
+@kernel
+def apply_knobs(sim, knobs):  # type: ignore[no-untyped-def]
+    """Take over the knobs at the start of a window."""
+    environment = sim.environment
+    resized = environment.kv_budget_fraction != knobs.kv_budget_fraction
+    resized = resized or (environment.speculation_depth > 0) != (knobs.speculation_depth > 0)
+    environment.batch_cap = knobs.batch_cap
+    environment.kv_budget_fraction = knobs.kv_budget_fraction
+    environment.speculation_depth = knobs.speculation_depth
+    environment.quantization_tier = knobs.quantization_tier
+    environment.priority_routing = knobs.priority_routing
+    if resized:
+        for r in range(sim.replicas.shape[0]):
+            sim.replicas[r].pool_is_stale = 1
+    roll(sim, environment.now_ps)
+    set_split(sim, knobs.prefill_decode_split)
+
+
+@kernel
+def roll(sim, at_ps):  # type: ignore[no-untyped-def]
+    """Start reloading the first in-service replica with another tier than the target, one at a time."""
+    deployment, environment = sim.deployment, sim.environment
+    if environment.reloading >= 0:
+        return
+    for r in range(sim.replicas.shape[0]):
+        replica = sim.replicas[r]
+        if replica.in_service and replica.tier != environment.quantization_tier:
+            weights = deployment.weight_bytes[environment.quantization_tier]
+            environment.reloading = r
+            sim.window.reloads += 1
+            replica.available_at_ps = at_ps + seconds_for_bytes_ps(weights, deployment.weights_load_bytes_per_s)
+            evacuate(sim, r, at_ps)
+            replica.tier = environment.quantization_tier
+            replica.pool_is_stale = 1
+            replica.free_at_ps = replica.available_at_ps
+            return
+
+
+@kernel
+def finish_reload(sim, at_ps):  # type: ignore[no-untyped-def]
+    """A replica is back; the next one's turn."""
+    sim.environment.reloading = -1
+    roll(sim, at_ps)
+
+
+@kernel
+def set_split(sim, is_on):  # type: ignore[no-untyped-def]
+    """Request prefill replicas, cancel the request, or send them away."""
+    deployment, environment = sim.deployment, sim.environment
+    environment.prefill_decode_split = is_on
+    at = environment.now_ps
+    if is_on and environment.split == SPLIT_OFF and deployment.num_prefill_replicas > 0:
+        environment.split = SPLIT_STARTING
+        environment.split_ready_at_ps = at + deployment.bring_up_ps
+    elif not is_on and environment.split == SPLIT_STARTING:
+        environment.split = SPLIT_OFF
+    elif not is_on and environment.split == SPLIT_UP:
+        environment.split = SPLIT_OFF
+        for r in range(deployment.num_replicas, sim.replicas.shape[0]):
+            sim.replicas[r].in_service = 0
+        for r in range(deployment.num_replicas, sim.replicas.shape[0]):
+            evacuate(sim, r, at)
+            sim.replicas[r].free_at_ps = at
+        if environment.reloading >= deployment.num_replicas:
+            finish_reload(sim, at)
+
+
+@kernel
+def open_split(sim, at_ps):  # type: ignore[no-untyped-def]
+    """Prefill replicas are ready: they hold the target tier and take over everything that has not started."""
+    deployment, environment = sim.deployment, sim.environment
+    environment.split = SPLIT_UP
+    for r in range(deployment.num_replicas, sim.replicas.shape[0]):
+        replica = sim.replicas[r]
+        replica.in_service = 1
+        replica.tier = environment.quantization_tier
+        replica.free_at_ps = replica.available_at_ps = at_ps
+        replica.pool_is_stale = 1
+    for r in range(deployment.num_replicas):
+        move_waiting(sim, r, at_ps, True)
+    roll(sim, at_ps)

@@ -1,0 +1,90 @@
+"""What is counted while the engine runs: first tokens, gaps, SLO verdicts, and the optional decision log."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import small_kernel
+
+from llmserve_env.engine.state import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
+
+
+@small_kernel
+def gap_bin(gap_ps):  # type: ignore[no-untyped-def]
+    """Log-linear bin of an inter-token gap."""
+    value = gap_ps >> ITL_UNIT_SHIFT
+    octave = 0
+    while (value >> octave) >= 2 * ITL_SUB_BINS:
+        octave += 1
+    return min(octave * ITL_SUB_BINS + (value >> octave), ITL_BINS - 1)
+
+
+@small_kernel
+def count_gaps(sim, gap_ps, tokens):  # type: ignore[no-untyped-def]
+    """Count `tokens` inter-token gaps of this length."""
+    sim.window.itl[gap_bin(gap_ps)] += tokens
+    sim.window.itl_samples += tokens
+
+
+@small_kernel
+def judge(sim, q, met):  # type: ignore[no-untyped-def]
+    """Each request is judged against its SLO once."""
+    progress = sim.progress[q]
+    if progress.judged:
+        return
+    progress.judged = 1
+    k = sim.requests[q].priority
+    sim.window.judged_by_class[k] += 1
+    if met:
+        sim.window.met_by_class_tier[k * NUM_TIERS + progress.tier] += 1
+
+
+@small_kernel
+def count_wait(sim, at_ps, wait_ps):  # type: ignore[no-untyped-def]
+    """A wait for a first token that ended at this time, served or not."""
+    slot = sim.environment.ttft_count % TTFT_RING
+    sim.environment.ttft[0, slot] = at_ps
+    sim.environment.ttft[1, slot] = wait_ps
+    sim.environment.ttft_count += 1
+
+
+@small_kernel
+def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
+    """The moment a client is waiting for."""
+    request, progress = sim.requests[q], sim.progress[q]
+    progress.first_token_at_ps = at_ps
+    progress.tier = tier
+    count_wait(sim, at_ps, at_ps - request.arrival_at_ps)
+    judge(sim, q, at_ps <= request.slo_at_ps)
+
+
+@small_kernel
+def finish(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
+    """A request has all its tokens."""
+    request, progress, window = sim.requests[q], sim.progress[q], sim.window
+    progress.status = FINISHED
+    progress.finished_at_ps = at_ps
+    progress.emitted = request.output_tokens
+    window.finished += 1
+    cell = request.priority * NUM_TIERS + tier
+    window.finished_by_class_tier[cell] += 1
+    window.finished_tokens_by_class_tier[cell] += request.output_tokens
+    if request.output_tokens > 1:
+        window.tpot_sum_ps += (at_ps - progress.first_token_at_ps) // (request.output_tokens - 1)
+        window.tpot_requests += 1
+
+
+@small_kernel
+def log_event(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
+    """Append to the decision log, when there is one."""
+    if sim.log.shape[0] == 0:
+        return
+    row = sim.environment.log_count
+    if row < sim.log.shape[0]:
+        sim.log[row, 0] = kind
+        sim.log[row, 1] = a
+        sim.log[row, 2] = b
+        sim.log[row, 3] = c
+        sim.log[row, 4] = d
+        sim.log[row, 5] = e
+        sim.log[row, 6] = f
+        sim.log[row, 7] = g
+    sim.environment.log_count += 1

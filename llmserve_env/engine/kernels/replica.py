@@ -1,0 +1,33 @@
+"""One replica's loop: complete what has ended, start what can start, up to a given time."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.complete import complete
+from llmserve_env.engine.kernels.jump import jump
+from llmserve_env.engine.kernels.schedule import schedule
+
+FAULT_NO_PROGRESS = 1
+MAX_ROUNDS_PER_CALL = 100_000_000
+
+
+@kernel
+def advance_replica(sim, r, until_ps):  # type: ignore[no-untyped-def]
+    """Process iterations that end by `until_ps` and start those that begin before it."""
+    replica = sim.replicas[r]
+    for _ in range(MAX_ROUNDS_PER_CALL):
+        if replica.end_at_ps >= 0:
+            wants_second = sim.deployment.async_scheduling and replica.may_queue and replica.queued_end_at_ps < 0
+            if wants_second and replica.free_at_ps < until_ps:
+                replica.may_queue = 0
+                schedule(sim, r, replica.free_at_ps)
+                continue
+            if replica.end_at_ps > until_ps:
+                return
+            complete(sim, r)
+        elif replica.free_at_ps >= until_ps or replica.num_running + replica.num_waiting == 0:
+            return
+        elif jump(sim, r, until_ps) == 0:
+            schedule(sim, r, replica.free_at_ps)
+    sim.environment.fault = FAULT_NO_PROGRESS

@@ -1,0 +1,57 @@
+"""A replica that loses what it was doing: out of memory, reloaded, or taken out of service."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.prefix_cache import forget_all
+from llmserve_env.engine.kernels.queues import enqueue
+from llmserve_env.engine.kernels.slots import drop_slot
+from llmserve_env.engine.state import NUM_MOVING_ROWS, STALE
+from llmserve_env.units import PS_PER_S
+
+
+@kernel
+def seconds_for_bytes_ps(num_bytes, bytes_per_s):  # type: ignore[no-untyped-def]
+    """Time to move bytes at a bandwidth, rounded up; whole seconds first so that nothing overflows."""
+    whole, rest = num_bytes // bytes_per_s, num_bytes % bytes_per_s
+    scaled = rest
+    part = 0
+    for _ in range(4):
+        scaled *= 1000
+        part = part * 1000 + scaled // bytes_per_s
+        scaled %= bytes_per_s
+    return whole * PS_PER_S + part + (scaled > 0)
+
+
+@kernel
+def lose_iterations(sim, r, at_ps):  # type: ignore[no-untyped-def]
+    """Forget what is executing and queued; the part not run yet is not busy time."""
+    replica = sim.replicas[r]
+    end = max(replica.end_at_ps, replica.queued_end_at_ps)
+    if end > at_ps:
+        sim.window.busy_ps -= end - at_ps
+    replica.start_at_ps = replica.end_at_ps = replica.queued_end_at_ps = -1
+    replica.prefill_tokens = replica.queued_prefill_tokens = 0
+    for i in range(replica.num_stale):
+        sim.progress[sim.replicas[r].running[STALE, i]].stale_items = 0
+    replica.num_stale = 0
+    replica.num_plain = 0
+    replica.may_queue = 1
+
+
+@kernel
+def run_out_of_memory(sim, r, at_ps):  # type: ignore[no-untyped-def]
+    """The process dies and restarts; its requests wait in its own queue to be recomputed."""
+    deployment, replica = sim.deployment, sim.replicas[r]
+    sim.window.ooms += 1
+    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, deployment.memory_limit_bytes)
+    lose_iterations(sim, r, at_ps)
+    replica.free_at_ps = replica.available_at_ps = (
+        at_ps + deployment.restart_overhead_ps + seconds_for_bytes_ps(deployment.weight_bytes[replica.tier], deployment.weights_load_bytes_per_s)
+    )
+    while replica.num_running > 0:
+        q = drop_slot(sim, r, replica.num_running - 1, at_ps, NUM_MOVING_ROWS)
+        enqueue(sim, r, q, at_ps)
+    if deployment.prefix_caching:
+        forget_all(sim, r)

@@ -1,0 +1,111 @@
+"""Where a request goes: least-loaded over the replicas that may take it, and what happens when one leaves."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.prefix_cache import forget_all
+from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
+from llmserve_env.engine.kernels.recording import judge
+from llmserve_env.engine.kernels.restart import lose_iterations
+from llmserve_env.engine.kernels.slots import drop_slot
+from llmserve_env.engine.state import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
+
+
+@kernel
+def least_loaded(sim, first, stop, at_ps, excluded):  # type: ignore[no-untyped-def]
+    """The in-service replica in [first, stop) with the fewest requests, available ones first; -1 if there is none."""
+    best, best_load, best_is_up = -1, 0, False
+    for r in range(first, stop):
+        replica = sim.replicas[r]
+        if r == excluded or not replica.in_service:
+            continue
+        load = replica.num_running + replica.num_waiting
+        is_up = replica.available_at_ps <= at_ps
+        if best < 0 or (is_up and not best_is_up) or (is_up == best_is_up and load < best_load):
+            best, best_load, best_is_up = r, load, is_up
+    return best
+
+
+@kernel
+def route(sim, q, at_ps, excluded):  # type: ignore[no-untyped-def]
+    """The replica for request q; `excluded` only when nobody else can take it."""
+    deployment = sim.deployment
+    first, stop = 0, deployment.num_replicas
+    if sim.progress[q].is_fresh and sim.environment.split == SPLIT_UP:
+        first, stop = deployment.num_replicas, deployment.num_replicas + deployment.num_prefill_replicas
+    r = least_loaded(sim, first, stop, at_ps, excluded)
+    return r if r >= 0 else excluded
+
+
+@kernel
+def arrive(sim, q):  # type: ignore[no-untyped-def]
+    """A client sends request q: it waits at a replica, or its class's waiting room there is full."""
+    request, window = sim.requests[q], sim.window
+    at = request.arrival_at_ps
+    k = request.priority
+    window.arrived += 1
+    window.arrived_by_class[k] += 1
+    window.arrived_prompt_tokens += request.prompt_tokens
+    r = route(sim, q, at, -1)
+    if sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
+        sim.progress[q].status = REJECTED
+        sim.progress[q].finished_at_ps = at
+        window.rejected += 1
+        judge(sim, q, False)
+        return
+    enqueue(sim, r, q, at)
+
+
+@kernel
+def evacuate(sim, r, at_ps):  # type: ignore[no-untyped-def]
+    """Replica r loses its iteration and its KV; its requests are routed again, running ones first."""
+    replica = sim.replicas[r]
+    lose_iterations(sim, r, at_ps)
+    while replica.num_running > 0:
+        q = drop_slot(sim, r, 0, at_ps, NUM_MOVING_ROWS)
+        sim.progress[q].preemptions += 1
+        sim.window.preemptions += 1
+        enqueue(sim, route(sim, q, at_ps, r), q, at_ps)
+    if sim.deployment.prefix_caching:
+        forget_all(sim, r)
+    move_waiting(sim, r, at_ps, False)
+
+
+@kernel
+def move_waiting(sim, r, at_ps, only_fresh):  # type: ignore[no-untyped-def]
+    """Route replica r's waiting requests again, in (arrival, id) order."""
+    pending = sim.replicas[r].num_waiting
+    q = queue_head(sim, r, False)
+    for _ in range(pending):
+        following = next_waiting(sim, r, q)
+        if sim.progress[q].is_fresh or not only_fresh:
+            target = route(sim, q, at_ps, r)
+            if target != r:
+                dequeue(sim, r, q)
+                enqueue(sim, target, q, at_ps)
+        q = following
+
+
+@kernel
+def next_waiting(sim, r, q):  # type: ignore[no-untyped-def]
+    """The waiting request that follows q in (arrival, id) order, or -1."""
+    best = -1
+    at = sim.requests[q].arrival_at_ps
+    for k in range(sim.deployment.num_classes):
+        c = sim.replicas[r].head[k]
+        while c >= 0 and (sim.requests[c].arrival_at_ps < at or (sim.requests[c].arrival_at_ps == at and c <= q)):
+            c = sim.progress[c].next
+        if c >= 0 and (best < 0 or sim.requests[c].arrival_at_ps < sim.requests[best].arrival_at_ps
+                       or (sim.requests[c].arrival_at_ps == sim.requests[best].arrival_at_ps and c < best)):
+            best = c
+    return best
+
+
+@kernel
+def hand_over(sim, q):  # type: ignore[no-untyped-def]
+    """The KV of request q has arrived: it waits at a base replica."""
+    at = sim.progress[q].handoff_at_ps
+    sim.environment.handoff_head = sim.progress[q].next
+    sim.progress[q].handoff_at_ps = -1
+    enqueue(sim, least_loaded(sim, 0, sim.deployment.num_replicas, at, -1), q, at)

@@ -1,0 +1,60 @@
+"""Opening and closing a window's books."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel
+
+from llmserve_env.engine.kernels.recording import judge
+from llmserve_env.engine.state import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
+from llmserve_env.units import PS_PER_MS
+
+
+@kernel
+def open_window(sim):  # type: ignore[no-untyped-def]
+    """Start counting from zero, with the busy time that the last window's iterations carry over."""
+    w = sim.window
+    w.arrived = w.arrived_prompt_tokens = w.finished = w.rejected = w.abandoned = w.preemptions = w.ooms = w.reloads = 0
+    w.iterations = w.output_tokens = w.prefill_tokens = w.cached_tokens = w.drafted_tokens = w.accepted_tokens = 0
+    w.peak_memory_bytes = w.in_service_ps = w.itl_samples = w.tpot_sum_ps = w.tpot_requests = w.reserved_byte_ms = 0
+    w.busy_ps = sim.environment.busy_carry_ps
+    w.opened_at_ps = sim.environment.now_ps
+    for k in range(MAX_CLASSES):
+        w.arrived_by_class[k] = 0
+        w.judged_by_class[k] = 0
+    for k in range(MAX_CLASSES * NUM_TIERS):
+        w.met_by_class_tier[k] = 0
+        w.finished_by_class_tier[k] = 0
+        w.finished_tokens_by_class_tier[k] = 0
+    sim.window.itl[:] = 0
+
+
+@kernel
+def close_window(sim):  # type: ignore[no-untyped-def]
+    """Judge deadlines that passed unserved; settle busy time, reserved memory and GPUs in service."""
+    environment, window, now = sim.environment, sim.window, sim.environment.now_ps
+    judge_overdue(sim)
+    length = now - window.opened_at_ps
+    carry = 0
+    for r in range(sim.replicas.shape[0]):
+        replica = sim.replicas[r]
+        end = max(replica.end_at_ps, replica.queued_end_at_ps)
+        if end > now:
+            carry += end - now
+        is_billed = r < sim.deployment.num_replicas or environment.split != SPLIT_OFF
+        if is_billed:
+            window.in_service_ps += length
+            window.reserved_byte_ms += replica.reserved_bytes * (length // PS_PER_MS)
+            window.peak_memory_bytes = max(window.peak_memory_bytes, replica.reserved_bytes)
+    window.busy_ps -= carry
+    environment.busy_carry_ps = carry
+
+
+@kernel
+def judge_overdue(sim):  # type: ignore[no-untyped-def]
+    """Requests whose SLO deadline has passed without a first token have missed it, whatever comes later."""
+    environment = sim.environment
+    for q in range(environment.judge_cursor, environment.next_arrival):
+        if not sim.progress[q].judged and sim.requests[q].slo_at_ps < environment.now_ps:
+            judge(sim, q, False)
+    while environment.judge_cursor < environment.next_arrival and sim.progress[environment.judge_cursor].judged:
+        environment.judge_cursor += 1
