@@ -133,7 +133,7 @@ def emit(sim, r, i, end, duration, rows):  # type: ignore[no-untyped-def]
     tokens = min(1 + accepted, running[LAST, i] - running[KNOWN, i])
     running[KNOWN, i] += tokens
     if deployment.async_scheduling:
-        running[IN_FLIGHT, i] -= 1 + drafts
+        running[IN_FLIGHT, i] -= drafts - accepted + tokens
         if deployment.prefix_caching:
             key_full_blocks(sim, r, i, min(running[COMPUTED, i] - running[IN_FLIGHT, i], running[KNOWN, i]))
     count_tokens(sim, r, q, tokens, end, duration)

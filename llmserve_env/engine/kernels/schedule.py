@@ -46,10 +46,10 @@ def schedule(sim, r, at_ps):  # type: ignore[no-untyped-def]
     rows = NUM_MOVING_ROWS if deployment.step_every_iteration else NUM_SYNC_ROWS
     if replica.next_deadline_at_ps <= at_ps:
         abandon_expired(sim, r, at_ps, rows)
-    free_before = replica.num_blocks - replica.used_blocks
     preempted = 0
     if replica.pool_is_stale:
         preempted = refit_pool(sim, r, at_ps, rows)
+    free_before = replica.num_blocks - replica.used_blocks
     row = QUEUED if replica.end_at_ps >= 0 else SCHEDULED
     threshold = deployment.long_prefill_threshold if replica.num_running + replica.num_waiting > 1 else 0
     plain = plain_decodes(sim, r)
@@ -141,7 +141,7 @@ def schedule_running(sim, r, at_ps, row, threshold, budget, first, rows):  # typ
                 i -= 1
         if not has_room:
             break
-        place(running, row, i, n)
+        place(sim, r, row, i, n)
         budget -= n
         i += 1
     mark_stalled(sim, r, at_ps, row, i)
@@ -149,8 +149,14 @@ def schedule_running(sim, r, at_ps, row, threshold, budget, first, rows):  # typ
 
 
 @kernel
-def place(running, row, i, n):  # type: ignore[no-untyped-def]
-    """Put n tokens of slot i into the iteration; note its drafts, or -1 when it will emit nothing."""
+def place(sim, r, row, i, n):  # type: ignore[no-untyped-def]
+    """Put n tokens of slot i into the iteration; note its drafts, or -1 when it will emit nothing.
+
+    Blocks it fills are findable from here on, even by requests admitted in the same step.
+    """
+    running = sim.replicas[r].running
+    if sim.deployment.prefix_caching:
+        key_full_blocks(sim, r, i, min(running[COMPUTED, i] + n, running[KNOWN, i]))
     beyond = running[COMPUTED, i] + n - running[KNOWN, i] - running[IN_FLIGHT, i]
     running[row, i] = n
     running[row + 1, i] = beyond if beyond >= 0 else -1
@@ -187,7 +193,7 @@ def admit(sim, r, at_ps, row, threshold, budget):  # type: ignore[no-untyped-def
         if 0 < threshold < n:
             n = threshold
         if (n > budget and not deployment.chunked_prefill) or not passes_gates(sim, r, known, hit + min(n, budget), hit_blocks, idle_hits):
-            if replica.num_running > 0 or replica.end_at_ps >= 0:
+            if replica.num_running > 0:
                 return
             reject(sim, r, q, at_ps)
             continue
@@ -240,7 +246,7 @@ def start_running(sim, r, q, known, hit, hit_blocks, row, n):  # type: ignore[no
         sim.window.cached_tokens += hit
     lookahead = sim.environment.speculation_depth if deployment.draft_lookahead else 0
     grow(sim, r, slot, hit + n + lookahead)
-    place(running, row, slot, n)
+    place(sim, r, row, slot, n)
     replica.num_prefilling += not progress.is_transferred
     progress.status = RUNNING
     progress.is_fresh = 0
@@ -280,8 +286,6 @@ def launch(sim, r, at_ps, row, plain, before_admission, free_before):  # type: i
             pairs += n * before + n * (n + 1) // 2
         replica.num_prefilling -= before < running[TARGET, i] <= before + n
         log_event(sim, LOG_ITEM, r, running[REQUEST, i], n, before, max(running[row + 1, i], 0), i >= before_admission, 0)
-        if deployment.prefix_caching:
-            key_full_blocks(sim, r, i, min(before + n, running[KNOWN, i]))
         if deployment.async_scheduling and running[row + 1, i] >= 0:
             running[IN_FLIGHT, i] += 1 + running[row + 1, i]
     tokens = decode_tokens + prefill_tokens
