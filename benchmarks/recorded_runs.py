@@ -135,8 +135,12 @@ class RecordedRun:
     """Per request and output position: 1 where the token was an accepted draft."""
 
 
-def load_runs(directory: Path) -> list[RecordedRun]:
-    """Every run of one recorded set, in the order of `runs.json`."""
+def load_runs(directory: Path, unreadable: dict[str, str] | None = None) -> list[RecordedRun]:
+    """Every run of one recorded set, in the order of `runs.json`.
+
+    A run that cannot be understood raises ValueError, or, where `unreadable` is given, is left out and
+    entered there by name with the reason.
+    """
     descriptions = json.loads((directory / "runs.json").read_text())
     tables = {name: pq.read_table(directory / f"{name}.parquet") for name in ("steps", "items", "events", "requests")}
     runs = []
@@ -146,7 +150,12 @@ def load_runs(directory: Path) -> list[RecordedRun]:
         for table, data in tables.items():
             rows = data.filter(pc.equal(data["run"], name)).drop_columns("run")
             columns[table] = {column: rows[column].to_numpy() for column in rows.column_names}
-        runs.append(_run(description, columns))
+        try:
+            runs.append(_run(description, columns))
+        except ValueError as error:
+            if unreadable is None:
+                raise
+            unreadable[name] = str(error)
     return runs
 
 

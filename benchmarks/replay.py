@@ -1,0 +1,174 @@
+"""The compiled engine on a recorded vLLM run: what it did, and where that first differs from the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.recorded_runs import RecordedRun
+from benchmarks.step_cost import StepCost
+from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.engine import Engine
+from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.state import LOG_EMIT, LOG_ITEM, LOG_PREEMPT, LOG_STEP, MAX_RUNNING
+from llmserve_env.request_table import RequestTable
+from llmserve_env.units import PS_PER_S, PS_PER_US
+
+_LONG_AFTER_PS = 100_000 * PS_PER_S
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a scheduler did, iteration by iteration, as columns that compare at once."""
+
+    items: Ints
+    """[item, (iteration, request, tokens, computed before, drafts)], in batch order."""
+    preemptions: Ints
+    """[preemption, (iteration, request)]"""
+    free_blocks: Ints
+    """[iteration, (before scheduling, after)]"""
+    times_ps: Ints
+    """[iteration, (scheduled, ended)]"""
+    token_requests: Ints
+    """Request of each token; requests in order, tokens of one request in order."""
+    token_times_ps: Ints
+
+
+def recorded_engine(run: RecordedRun, cost: StepCost, *, log_rows: int = 0, caching: bool = True) -> Engine:
+    """An engine with the limits, requests and draft verdicts of a recorded run; without its prefix cache if told so."""
+    options = run.options
+    deployment = Deployment(
+        costs=cost.gpu_costs(),
+        block_tokens=options.block_tokens,
+        # A record that really runs more requests at once than the engine can hold differs in its decisions.
+        max_running=min(options.max_running, MAX_RUNNING),
+        token_budget=options.token_budget,
+        max_model_len=options.max_model_len,
+        long_prefill_threshold=options.long_prefill_threshold,
+        chunked_prefill=options.chunked_prefill,
+        reserve_full_prompt=options.reserve_full_prompt,
+        watermark_fraction=options.watermark_fraction,
+        prefix_caching=options.prefix_caching and caching,
+        async_scheduling=options.async_scheduling,
+        draft_lookahead=options.draft_lookahead,
+        num_blocks_override=options.num_blocks,
+    )
+    table = RequestTable(**{field.name: getattr(run.requests, field.name) for field in fields(RequestTable)})
+    # vLLM takes any integers as priorities; only their order matters.
+    table = replace(table, priority=np.unique(table.priority, return_inverse=True)[1])
+    engine = Engine(deployment, table, 0, log_rows=log_rows)
+    engine.replay_acceptance(list(run.acceptance))
+    return engine
+
+
+def serve_all(engine: Engine, run: RecordedRun) -> NDArray[Any]:
+    """Serve every request of the run; returns the request records."""
+    knobs = ServingKnobs(
+        batch_cap=engine.deployment.max_running,
+        speculation_depth=run.options.speculation_depth,
+        priority_routing=run.options.priority_policy,
+    )
+    engine.serve(knobs, _LONG_AFTER_PS)
+    return engine.request_records()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a replay of a virtual-clock run relates to its record."""
+
+    difference: str | None
+    """The first difference in words; None when all is equal."""
+    largest_time_error_ps: int
+    """Between a token's time and its record, over the tokens that both have."""
+
+
+def compare(run: RecordedRun, cost: StepCost) -> Comparison:
+    """Decisions, free blocks, preemptions and token times against the record; then the same run with jumps."""
+    recorded = recorded_decisions(run)
+    # Twice the record leaves room for a run that goes wrong.
+    log_rows = 2 * (2 * len(recorded.items) + len(recorded.times_ps) + len(run.events)) + 1_000
+    engine = recorded_engine(run, cost, log_rows=log_rows)
+    stepped = serve_all(engine, run)
+    count = int(engine.state.environment[0]["log_count"])
+    ours = engine_decisions(engine.state.log[:count])
+    difference = first_difference(ours, recorded) or _jump_difference(run, cost, stepped)
+    common = min(len(ours.token_times_ps), len(recorded.token_times_ps))
+    errors_ps = np.abs(ours.token_times_ps[:common] - recorded.token_times_ps[:common])
+    return Comparison(difference, int(errors_ps.max(initial=0)))
+
+
+def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) -> str | None:
+    """The same run with closed-form jumps, where they apply: first and last tokens must not move by a picosecond."""
+    # Random prompts share nothing: without a preemption no block is ever hit, so the cache can be left out.
+    if run.options.async_scheduling or (run.options.prefix_caching and any(e.event == "preempt" for e in run.events)):
+        return None
+    jumped = serve_all(recorded_engine(run, cost, caching=False), run)
+    for name in ("first_token_at_ps", "finished_at_ps"):
+        differs = np.flatnonzero(jumped[name] != stepped[name])
+        if len(differs):
+            q = int(differs[0])
+            return f"request {q}: {name} is {jumped[name][q]} with jumps, {stepped[name][q]} without"
+    return None
+
+
+def engine_decisions(log: Ints) -> Decisions:
+    """The engine's log (rows of kind and seven values) as columns."""
+    kinds = log[:, 0]
+    # An iteration's own row comes after its items and preemptions.
+    iteration = np.cumsum(kinds == LOG_STEP)
+    step, item, preempt, emit = (log[kinds == kind] for kind in (LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT))
+    emit = emit[np.argsort(emit[:, 2], kind="stable")]
+    return Decisions(
+        items=np.column_stack([iteration[kinds == LOG_ITEM], item[:, 2:6]]),
+        preemptions=np.column_stack([iteration[kinds == LOG_PREEMPT], preempt[:, 2]]),
+        free_blocks=step[:, 5:7],
+        times_ps=step[:, [2, 4]],
+        token_requests=np.repeat(emit[:, 2], emit[:, 3]),
+        token_times_ps=np.repeat(emit[:, 4], emit[:, 3]),
+    )
+
+
+def recorded_decisions(run: RecordedRun) -> Decisions:
+    """The record as the same columns."""
+    items, steps = run.items, run.steps
+    preempted = [(event.step, event.request) for event in run.events if event.event == "preempt"]
+    times_s = np.concatenate(run.token_times_s) if run.token_times_s else np.zeros(0)
+    return Decisions(
+        items=np.column_stack([items.step, items.request, items.n_tokens, items.computed_before, items.drafts]),
+        preemptions=np.array(preempted, np.int64).reshape(-1, 2),
+        free_blocks=np.column_stack([steps.free_blocks_before, steps.free_blocks_after]).astype(np.int64),
+        times_ps=_ps(np.column_stack([steps.scheduled_at_s, steps.ended_at_s])),
+        token_requests=np.repeat(np.arange(len(run.token_times_s)), [len(times) for times in run.token_times_s]),
+        token_times_ps=_ps(times_s),
+    )
+
+
+def _ps(seconds: NDArray[np.float64]) -> Ints:
+    return np.rint(seconds * PS_PER_S).astype(np.int64)
+
+
+def first_difference(ours: Decisions, recorded: Decisions) -> str | None:
+    """Table, row and values of the first difference; times may differ by a microsecond, as floats of seconds do."""
+    for name, tolerance in (
+        ("items", 0),
+        ("preemptions", 0),
+        ("free_blocks", 0),
+        ("times_ps", PS_PER_US),
+        ("token_requests", 0),
+        ("token_times_ps", PS_PER_US),
+    ):
+        a, b = getattr(ours, name), getattr(recorded, name)
+        common = min(len(a), len(b))
+        far = np.abs(a[:common] - b[:common]) > tolerance
+        rows = np.flatnonzero(far if far.ndim == 1 else far.any(axis=1))
+        if len(rows):
+            row = int(rows[0])
+            return f"{name} row {row}: {a[row].tolist()}, recorded {b[row].tolist()}"
+        if len(a) != len(b):
+            return f"{name}: {len(a)} rows, recorded {len(b)}"
+    return None
