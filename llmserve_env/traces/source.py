@@ -6,9 +6,10 @@ import gzip
 import hashlib
 import io
 import zlib
-from collections.abc import Buffer, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from llmserve_env.errors import TraceFormatError
 
@@ -39,7 +40,7 @@ class _HashingFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Buffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer)
         size = self._file.readinto(view) or 0
         self.sha256.update(view[:size])
@@ -57,7 +58,7 @@ class LogSource:
     def __init__(self, path: Path, progress: Progress) -> None:
         magic = _magic(path)
         self._raw = _HashingFile(path, progress)
-        buffered: io.BufferedIOBase = io.BufferedReader(self._raw, buffer_size=1 << 20)
+        buffered: io.BufferedReader | gzip.GzipFile = io.BufferedReader(self._raw, buffer_size=1 << 20)
         if magic.startswith(_GZIP_MAGIC):
             buffered = gzip.GzipFile(fileobj=buffered)
         # Bytes that are no UTF-8 survive as surrogates, so that the row they are in can be named.
@@ -90,6 +91,8 @@ def open_log(path: Path, progress: Progress) -> Iterator[LogSource]:
     try:
         yield source
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceFormatError(f"{path}: the gzip stream is damaged ({error}); fetch or compress the file again") from error
+        raise TraceFormatError(
+            f"{path}: the gzip stream is damaged ({error}); fetch or compress the file again"
+        ) from error
     finally:
         source.text.close()

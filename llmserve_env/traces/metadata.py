@@ -1,0 +1,45 @@
+"""What an imported trace says about itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+METADATA_KEY = "llmserve_trace"
+"""Key of the parquet file's own metadata."""
+_NS_PER_S = 10**9
+_EPOCH_FROM_S = 315_532_800
+"""Clocks that read 1980 or later count from 1970; smaller numbers count from the start of a recording."""
+
+
+class TraceMetadata(BaseModel):
+    """Provenance of a trace and the tally of its import."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1] = 1
+    source: str
+    """Name of the log it was imported from."""
+    format: str
+    rows: int
+    bad_rows: int
+    """Lines left out because they could not be read."""
+    failed_requests: int
+    """Rows left out because the request had failed."""
+    sha256: str
+    """Of the log as it was on disk."""
+    licence: str
+    first_arrival_at_ns: int
+    """Zero of the trace's time on the clock of the log."""
+    is_sorted: bool
+    """Whether the rows of the file are in order of arrival."""
+
+    @property
+    def start(self) -> str:
+        """When the recording began, as far as the log tells."""
+        start_s = self.first_arrival_at_ns / _NS_PER_S
+        if start_s < _EPOCH_FROM_S:
+            return f"{start_s:g} s on the clock of the log"
+        return datetime.fromtimestamp(self.first_arrival_at_ns // _NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
