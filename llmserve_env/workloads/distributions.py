@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from scipy.special import ndtr, ndtri
 
-from llmserve_env.workloads.parts import Count, Finite, Fraction, NonNegative, Part, Positive
+from llmserve_env.workloads.parts import Count, Fraction, NonNegative, Part
 
 N = TypeVar("N", int, float)
 Array: TypeAlias = npt.NDArray[Any]
@@ -66,8 +66,8 @@ class LogNormal(_Bounded[N], Generic[N]):
     """exp(normal(mu, sigma)), kept in [low, high]."""
 
     kind: Literal["lognormal"]
-    mu: Finite
-    sigma: Positive
+    mu: Annotated[float, Field(strict=True, ge=-50.0, le=50.0)]
+    sigma: Annotated[float, Field(strict=True, gt=0.0, le=10.0)]
     bounds: Literal["clamp", "resample"] = "clamp"
     """clamp: what falls outside counts as the bound; resample: the law given that it falls inside."""
 

@@ -12,8 +12,15 @@ from llmserve_env.errors import ConfigError
 
 def config_error(error: ValidationError, data: Any, where: str) -> ConfigError:
     """Every finding of `error` with the path of its field below `where`, the rule and the offending value."""
-    findings = [_finding(item, data, where) for item in error.errors(include_url=False)]
-    return ConfigError("\n".join(findings))
+    items = error.errors(include_url=False)
+    places = [item["loc"] for item in items]
+    return ConfigError("\n".join(_finding(item, data, where) for item in items if not _follows(item, places)))
+
+
+def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bool:
+    """Whether a list is called too short only because the items it has are wrong."""
+    loc = item["loc"]
+    return item["type"] == "too_short" and any(len(p) > len(loc) and p[: len(loc)] == loc for p in places)
 
 
 def _finding(item: Mapping[str, Any], data: Any, where: str) -> str:
