@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from llmserve_env.engine.costs import GpuCosts
 
 MAX_CLASSES = 8
+MAX_TOKEN_BUDGET = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Deployment:
             (self.num_prefill_replicas >= 0, "num_prefill_replicas must be 0 or more", self.num_prefill_replicas),
             (self.block_tokens & (self.block_tokens - 1) == 0 < self.block_tokens, "block_tokens must be a power of two", self.block_tokens),
             (1 <= self.max_running <= 512, "max_running must be in 1..512", self.max_running),
-            (self.token_budget >= 1, "token_budget must be at least 1", self.token_budget),
+            (1 <= self.token_budget <= MAX_TOKEN_BUDGET, f"token_budget must be in 1..{MAX_TOKEN_BUDGET}", self.token_budget),
             (self.max_model_len >= 2, "max_model_len must be at least 2", self.max_model_len),
             (self.chunked_prefill or self.token_budget >= self.max_model_len, "without chunked prefill token_budget must reach max_model_len", self.token_budget),
             (0.0 <= self.watermark_fraction < 1.0, "watermark_fraction must be in [0, 1)", self.watermark_fraction),

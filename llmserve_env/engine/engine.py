@@ -70,12 +70,17 @@ class EngineBatch:
 
     def snapshot(self) -> EngineSnapshot:
         """A copy to come back to."""
-        return EngineSnapshot(tuple(getattr(self.state, name).copy() for name in MUTABLE_FIELDS))
+        return EngineSnapshot(tuple(_bytes_of(getattr(self.state, name)).copy() for name in MUTABLE_FIELDS))
 
     def restore(self, snapshot: EngineSnapshot) -> None:
         """Go back to a snapshot of this batch."""
         for name, array in zip(MUTABLE_FIELDS, snapshot.arrays, strict=True):
-            getattr(self.state, name)[...] = array
+            _bytes_of(getattr(self.state, name))[...] = array
+
+
+def _bytes_of(array: Array) -> Array:
+    """The array's memory: copying records field by field is thirty times slower."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
 class Engine(EngineBatch):

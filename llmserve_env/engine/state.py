@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, Curve
-from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
 
@@ -48,6 +48,7 @@ ITL_UNIT_SHIFT = 20
 """Inter-token gaps are binned in units of 2**20 ps (about a microsecond), 64 bins per octave."""
 
 NUM_TIERS = 3
+MAX_KNOTS = 63
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
 PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
 """Curves of a tier: decode attention for each speculation depth, then prefill attention."""
@@ -64,6 +65,7 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("num_blocks_override", "i8"), ("num_classes", "i8"), ("waiting_room", "i8", (MAX_CLASSES,)),
         ("step_every_iteration", "i8"), ("num_cache_blocks", "i8"), ("blocks_per_request", "i8"),
         ("tier_constants", "i8", (NUM_TIERS, 4)), ("draft_constants", "i8", (2,)),
+        ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)), ("curves", "i8", (NUM_TIERS * NUM_CURVES, 3, MAX_KNOTS + 1)),
     ]
 )
 
@@ -124,10 +126,7 @@ class EngineTables(NamedTuple):
     """What the kernels only read."""
 
     deployment: Array
-    gemm: Array
-    """[tier or draft, tokens]: all linear layers of one pass."""
-    curves: Array
-    """[tier * NUM_CURVES + curve, (x, y, slope), knot]"""
+    """One record; its `gemm` is [tier or draft, tokens], its `curves` [tier * NUM_CURVES + curve, (x, y, slope), knot]."""
     recorded: Array
     """[request, output position]: draft verdicts of a recorded run, empty to draw them."""
 
@@ -173,10 +172,9 @@ def engine_tables(deployment: Deployment, step_every_iteration: bool) -> EngineT
     row["num_cache_blocks"], row["blocks_per_request"] = cache_shape(deployment)
     row["tier_constants"] = [(t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers]
     row["draft_constants"] = (costs.draft.overhead_ps, costs.draft.per_context_token_ps)
-    gemm = np.stack([_dense(curve, deployment.token_budget + 1) for curve in (*(t.gemm for t in costs.tiers), costs.draft.gemm)])
-    curves = [curve for t in costs.tiers for curve in (*t.decode_attention, t.prefill_attention)]
-    knots = 1 + max(len(curve.x) for curve in curves)
-    return EngineTables(record, gemm, np.stack([_segments(curve, knots) for curve in curves]), np.zeros((0, 0), np.uint8))
+    row["gemm"] = [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in (*(t.gemm for t in costs.tiers), costs.draft.gemm)]
+    row["curves"] = [_segments(curve, MAX_KNOTS + 1) for t in costs.tiers for curve in (*t.decode_attention, t.prefill_attention)]
+    return EngineTables(record, np.zeros((0, 0), np.uint8))
 
 
 def cache_shape(deployment: Deployment) -> tuple[int, int]:

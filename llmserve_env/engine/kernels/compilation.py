@@ -29,8 +29,11 @@ def cache_folder() -> Path:
 
 config.CACHE_DIR = str(cache_folder())
 
-kernel: Any = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-small_kernel: Any = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+kernel: Any = njit(forceinline=True, **_INNER)
+"""On the hot path: inlined, because passing the arrays costs more than most of these functions do."""
+rare_kernel: Any = njit(**_INNER)
+"""Off the hot path: called, which keeps compile time down."""
 entry_point: Any = njit(cache=True, nogil=True, no_cfunc_wrapper=True)
 
 

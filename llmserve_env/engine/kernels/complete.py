@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
@@ -51,7 +51,7 @@ def complete(sim, r):  # type: ignore[no-untyped-def]
                 has_left = emit(sim, r, i, end, duration, rows)
         i += not has_left
     if plain > 0:
-        count_gaps(sim, duration, plain)
+        count_gaps(sim.window, duration, plain)
         advance_plain(sim, r, plain, 1, end)
     replica.num_plain = 0
     replica.start_at_ps, replica.end_at_ps = end, replica.queued_end_at_ps
@@ -114,7 +114,7 @@ def count_tokens(sim, r, q, tokens, end, duration):  # type: ignore[no-untyped-d
     if progress.is_stalled:
         progress.is_stalled = 0
         replica.num_stalled -= 1
-    count_gaps(sim, gap // tokens, tokens)
+    count_gaps(sim.window, gap // tokens, tokens)
 
 
 @kernel
@@ -149,7 +149,7 @@ def emit(sim, r, i, end, duration, rows):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@rare_kernel
 def hand_off(sim, q, emitted, computed, end):  # type: ignore[no-untyped-def]
     """A prefill replica is done with request q; its KV travels to a base replica."""
     deployment = sim.deployment
@@ -160,7 +160,7 @@ def hand_off(sim, q, emitted, computed, end):  # type: ignore[no-untyped-def]
     insert_handoff(sim, q, end + delay)
 
 
-@kernel
+@rare_kernel
 def emit_stale(sim, r, end):  # type: ignore[no-untyped-def]
     """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
     replica, running = sim.replicas[r], sim.replicas[r].running

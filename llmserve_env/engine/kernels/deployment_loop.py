@@ -33,47 +33,21 @@ def next_event(sim):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def advance_replicas(sim, first, stop, until_ps):  # type: ignore[no-untyped-def]
-    """Bring replicas [first, stop) to `until_ps`."""
-    for r in range(first, stop):
-        advance_replica(sim, r, until_ps)
-
-
-@kernel
-def advance_environment(sim, knobs, until_ps):  # type: ignore[no-untyped-def]
-    """One window: apply the knobs, serve until `until_ps`, close the books."""
-    environment = sim.environment
-    num_base, num_all = sim.deployment.num_replicas, sim.replicas.shape[0]
-    open_window(sim)
-    apply_knobs(sim, knobs)
-    while True:
-        at, kind = next_event(sim)
-        at_or_end = min(at, until_ps)
-        if environment.split == SPLIT_UP:
-            # Prefill replicas go first: they may hand requests over before this event.
-            advance_replicas(sim, num_base, num_all, at_or_end)
-            at, kind = next_event(sim)
-            at_or_end = min(at, until_ps)
-        if kind != ARRIVAL or environment.split != SPLIT_UP or at >= until_ps:
-            advance_replicas(sim, 0, num_base, at_or_end)
-        if at >= until_ps or environment.fault:
-            break
-        if kind == ARRIVAL:
-            arrive(sim, environment.next_arrival)
-            environment.next_arrival += 1
-        elif kind == HANDOFF:
-            hand_over(sim, environment.handoff_head)
-        elif kind == RELOADED:
-            finish_reload(sim, at)
-        else:
-            open_split(sim, at)
-    environment.now_ps = until_ps
-    close_window(sim)
+def is_settled(sim, r, until_ps):  # type: ignore[no-untyped-def]
+    """Whether nothing can happen at replica r by `until_ps`."""
+    replica = sim.replicas[r]
+    if replica.end_at_ps < 0:
+        return replica.num_running + replica.num_waiting == 0
+    return replica.end_at_ps > until_ps and not sim.deployment.async_scheduling
 
 
 @entry_point
 def advance(tables, state, knobs, until_ps):  # type: ignore[no-untyped-def]
-    """Advance every environment of `state` by one window."""
+    """One window of every environment: apply its knobs, serve until its own `until_ps`, close the books.
+
+    One function with one call of `advance_replica` on purpose: numba optimises everything again at each level of calls.
+    """
+    num_base, num_all = tables.deployment[0].num_replicas, state.replicas.shape[1]
     for e in range(state.environment.shape[0]):
         sim = Sim(
             borrow(tables.deployment)[0],
@@ -82,11 +56,36 @@ def advance(tables, state, knobs, until_ps):  # type: ignore[no-untyped-def]
             borrow(state.replicas)[e],
             borrow(state.requests)[e],
             borrow(state.progress)[e],
-            borrow(tables.gemm),
-            borrow(tables.curves),
             borrow(state.cache)[e],
             borrow(state.block_table)[e],
             borrow(state.log),
             borrow(tables.recorded),
         )
-        advance_environment(sim, borrow(knobs)[e], until_ps[e])
+        environment, until = sim.environment, until_ps[e]
+        open_window(sim)
+        apply_knobs(sim, borrow(knobs)[e])
+        while not environment.fault:
+            # Prefill replicas go first: they may hand requests over before the next event.
+            # Base replicas then wait for the next event that concerns them.
+            is_split = environment.split == SPLIT_UP
+            for prefill_first in range(is_split, -1, -1):
+                at, kind = next_event(sim)
+                if prefill_first or not is_split or kind != ARRIVAL or at >= until:
+                    first = num_base if prefill_first else 0
+                    stop = num_base if is_split and not prefill_first else num_all
+                    for r in range(first, stop):
+                        if not is_settled(sim, r, min(at, until)):
+                            advance_replica(sim, r, min(at, until))
+            if at >= until:
+                break
+            if kind == ARRIVAL:
+                arrive(sim, environment.next_arrival)
+                environment.next_arrival += 1
+            elif kind == HANDOFF:
+                hand_over(sim, environment.handoff_head)
+            elif kind == RELOADED:
+                finish_reload(sim, at)
+            else:
+                open_split(sim, at)
+        environment.now_ps = until
+        close_window(sim)

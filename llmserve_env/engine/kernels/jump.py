@@ -6,7 +6,7 @@ token per running request, and the attention curve is linear between knots. Sums
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.latency import iteration_ps, segment
@@ -36,9 +36,8 @@ def most_within(first, growth, limit, most):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def can_jump(sim, r):  # type: ignore[no-untyped-def]
+def can_jump(deployment, environment, replica):  # type: ignore[no-untyped-def]
     """Whether the next iterations differ in context alone."""
-    deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
     n = replica.num_running
     if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.pool_is_stale:
         return False
@@ -46,57 +45,73 @@ def can_jump(sim, r):  # type: ignore[no-untyped-def]
         return False
     if replica.num_waiting > 0 and n < min(environment.batch_cap, MAX_RUNNING):
         return False
-    activations = n * (deployment.activation_bytes_per_token + deployment.logits_bytes_per_sequence)
-    return deployment.num_blocks_override >= 0 or replica.reserved_bytes + activations <= deployment.memory_limit_bytes
+    return deployment.num_blocks_override >= 0 or batch_memory(deployment, replica) <= deployment.memory_limit_bytes
+
+
+@kernel
+def batch_memory(deployment, replica):  # type: ignore[no-untyped-def]
+    """Bytes in use while every running request decodes one token."""
+    activations = deployment.activation_bytes_per_token + deployment.logits_bytes_per_sequence
+    return replica.reserved_bytes + replica.num_running * activations
 
 
 @kernel
 def jump(sim, r, until_ps):  # type: ignore[no-untyped-def]
-    """Complete as many iterations as end by `until_ps` with an unchanged batch; returns how many."""
-    if not can_jump(sim, r):
-        return 0
-    deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
-    n, at = replica.num_running, replica.free_at_ps
+    """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
+
+    False when the next iteration needs the scheduler.
+    """
+    deployment, environment, replica, window = sim.deployment, sim.environment, sim.replicas[r], sim.window
+    if not can_jump(deployment, environment, replica) or replica.next_deadline_at_ps <= replica.free_at_ps:
+        return False
+    running, n, at = replica.running, replica.num_running, replica.free_at_ps
     known, last, computed = running[KNOWN], running[LAST], running[COMPUTED]
-    left, context = last[0] - known[0], 0
+    left, context = last[0] - known[0], n
     for i in range(n):
         left = min(left, last[i] - known[i])
         context += computed[i]
-    context += n
-    curve = sim.curves[replica.tier * NUM_CURVES]
+    curve = deployment.curves[replica.tier * NUM_CURVES]
     knot = segment(curve, context)
-    most = left
-    if knot + 1 < curve.shape[1]:
-        most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
-    first = iteration_ps(sim, replica.tier, 0, n, n, n, 0, context, 0)
+    most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
+    first = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
     growth = curve[2, knot] * n
-    count = most_within(first, growth, until_ps - at, most)
-    if replica.next_deadline_at_ps <= until_ps:
-        if replica.next_deadline_at_ps <= at:
-            return 0
-        count = min(count, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))
-    if count <= 0 or not hold_more(sim, r, n, count):
-        return 0
-    time = total_ps(first, growth, count)
-    window = sim.window
-    window.iterations += count
-    window.busy_ps += time
-    memory = replica.reserved_bytes + n * (deployment.activation_bytes_per_token + deployment.logits_bytes_per_sequence)
-    window.peak_memory_bytes = max(window.peak_memory_bytes, memory)
+    ended = most_within(first, growth, until_ps - at, most)
+    if replica.next_deadline_at_ps < until_ps:
+        most = min(most, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))
+        ended = min(ended, most)
+    time = total_ps(first, growth, ended)
+    started = ended + (ended < most and at + time < until_ps)
+    if started == 0 or not hold_more(deployment, replica, n, started):
+        return False
+    window.iterations += started
+    window.busy_ps += total_ps(first, growth, started)
+    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, replica))
+    if ended > 0:
+        count_series(window, n, first, growth, ended)
+        advance_plain(sim, r, n, ended, at + time)
+    replica.free_at_ps = at + time
+    if started > ended:
+        replica.num_plain = n
+        replica.start_at_ps = at + time
+        replica.end_at_ps = at + total_ps(first, growth, started)
+        replica.prefill_tokens = 0
+    return True
+
+
+@rare_kernel
+def count_series(window, n, first, growth, count):  # type: ignore[no-untyped-def]
+    """Inter-token gaps of `count` iterations of n sequences."""
     if gap_bin(first) == gap_bin(first + growth * (count - 1)):
-        count_gaps(sim, first, n * count)
+        count_gaps(window, first, n * count)
     else:
         for j in range(count):
-            count_gaps(sim, first + growth * j, n)
-    replica.free_at_ps = at + time
-    advance_plain(sim, r, n, count, at + time)
-    return count
+            count_gaps(window, first + growth * j, n)
 
 
 @kernel
-def hold_more(sim, r, n, count):  # type: ignore[no-untyped-def]
+def hold_more(deployment, replica, n, count):  # type: ignore[no-untyped-def]
     """Let every running request hold `count` more tokens, if the pool has the blocks for all of them."""
-    deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
+    running = replica.running
     computed, held = running[COMPUTED], running[HELD]
     mask, shift = deployment.block_tokens - 1, deployment.block_shift
     spare = replica.num_blocks - replica.used_blocks

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import small_kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, section, take_block
 from llmserve_env.engine.state import HELD, KEYED, REFS, REQUEST, TABLE
 
 
-@small_kernel
+@kernel
 def blocks_for(deployment, tokens):  # type: ignore[no-untyped-def]
     """Blocks that hold this many tokens."""
     return (min(tokens, deployment.max_model_len) + deployment.block_tokens - 1) >> deployment.block_shift
 
 
-@small_kernel
+@kernel
 def grow(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
     """Let a running request hold `tokens`; False (and no change) when the pool is too small."""
     replica, running = sim.replicas[r], sim.replicas[r].running
@@ -35,7 +35,7 @@ def grow(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
     return True
 
 
-@small_kernel
+@kernel
 def free_blocks(sim, r, slot):  # type: ignore[no-untyped-def]
     """Give back everything a running request holds, last block first."""
     running = sim.replicas[r].running
@@ -50,7 +50,7 @@ def free_blocks(sim, r, slot):  # type: ignore[no-untyped-def]
     running[KEYED, slot] = 0
 
 
-@small_kernel
+@rare_kernel
 def key_full_blocks(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
     """Enter the blocks that `tokens` known tokens fill."""
     running = sim.replicas[r].running
@@ -62,7 +62,7 @@ def key_full_blocks(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
         running[KEYED, slot] = full
 
 
-@small_kernel
+@rare_kernel
 def set_pool_size(sim, r):  # type: ignore[no-untyped-def]
     """Blocks and reserved bytes that the knobs and the loaded tier give this replica."""
     deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
@@ -78,7 +78,7 @@ def set_pool_size(sim, r):  # type: ignore[no-untyped-def]
     replica.pool_is_stale = 0
 
 
-@small_kernel
+@rare_kernel
 def settle_pool(sim, r):  # type: ignore[no-untyped-def]
     """After preemptions have made room: add or remove physical blocks."""
     if sim.deployment.prefix_caching:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import small_kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.state import NUM_CURVES, NUM_TIERS, PREFILL_CURVE
 
 
-@small_kernel
+@kernel
 def segment(curve, x):  # type: ignore[no-untyped-def]
     """Index of the last knot at or below x (the first one for smaller x)."""
     low, high = 0, curve.shape[1] - 1
@@ -20,7 +20,7 @@ def segment(curve, x):  # type: ignore[no-untyped-def]
     return low
 
 
-@small_kernel
+@kernel
 def evaluate(curve, x):  # type: ignore[no-untyped-def]
     """Value of a piecewise-linear curve; nothing costs nothing."""
     if x == 0:
@@ -29,27 +29,27 @@ def evaluate(curve, x):  # type: ignore[no-untyped-def]
     return curve[1, i] + curve[2, i] * (x - curve[0, i])
 
 
-@small_kernel
-def draft_ps(sim, depth, decode_sequences, context_tokens, prefill_tokens):  # type: ignore[no-untyped-def]
+@rare_kernel
+def draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens):  # type: ignore[no-untyped-def]
     """The draft model's share: one pass per proposed token, and its own prefill."""
-    constants = sim.deployment.draft_constants
+    constants = deployment.draft_constants
     time = 0
     if decode_sequences > 0:
-        time += depth * (constants[0] + sim.gemm[NUM_TIERS, decode_sequences] + constants[1] * context_tokens)
+        time += depth * (constants[0] + deployment.gemm[NUM_TIERS, decode_sequences] + constants[1] * context_tokens)
     if prefill_tokens > 0:
-        time += sim.gemm[NUM_TIERS, prefill_tokens]
+        time += deployment.gemm[NUM_TIERS, prefill_tokens]
     return time
 
 
-@small_kernel
-def iteration_ps(sim, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs):  # type: ignore[no-untyped-def]
+@kernel
+def iteration_ps(deployment, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs):  # type: ignore[no-untyped-def]
     """The cost model of docs/engine.md."""
-    constants = sim.deployment.tier_constants
+    constants = deployment.tier_constants
     time = constants[tier, 0] + constants[tier, 1] * sequences + constants[tier, 2] * decode_tokens + constants[tier, 3] * prefill_tokens
-    time += sim.gemm[tier, decode_tokens + prefill_tokens]
-    time += evaluate(sim.curves[tier * NUM_CURVES + depth], context_tokens)
+    time += deployment.gemm[tier, decode_tokens + prefill_tokens]
+    time += evaluate(deployment.curves[tier * NUM_CURVES + depth], context_tokens)
     if pairs > 0:
-        time += evaluate(sim.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
+        time += evaluate(deployment.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
     if depth > 0:
-        time += draft_ps(sim, depth, decode_sequences, context_tokens, prefill_tokens)
+        time += draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens)
     return time

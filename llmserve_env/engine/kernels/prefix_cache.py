@@ -8,14 +8,14 @@ keys, and then the hash buckets.
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import rare_kernel
 
 from llmserve_env.engine.state import BUCKETS, CHAIN_NEXT, KEYS, LRU_NEXT, LRU_PREV, REFS, UNKEYED
 
 NO_KEY = 0
 
 
-@kernel
+@rare_kernel
 def block_key(sim, q, j):  # type: ignore[no-untyped-def]
     """Key of block j of request q (never NO_KEY)."""
     request = sim.requests[q]
@@ -23,27 +23,27 @@ def block_key(sim, q, j):  # type: ignore[no-untyped-def]
     return ((stream + 1) << 24) | j
 
 
-@kernel
+@rare_kernel
 def section(sim, r, name):  # type: ignore[no-untyped-def]
     """One section of a replica's cache arrays."""
     size = sim.deployment.num_cache_blocks
     return sim.cache[r, name * size : (name + 1) * size]
 
 
-@kernel
+@rare_kernel
 def buckets(sim, r):  # type: ignore[no-untyped-def]
     """First block of each hash chain."""
     return sim.cache[r, BUCKETS * sim.deployment.num_cache_blocks :]
 
 
-@kernel
+@rare_kernel
 def bucket_of(key, num_buckets):  # type: ignore[no-untyped-def]
     """Bucket of a key; the table's size is a power of two."""
     mixed = (key ^ (key >> 21)) * 0x9E3779B1
     return (mixed ^ (mixed >> 15)) & (num_buckets - 1)
 
 
-@kernel
+@rare_kernel
 def lookup(sim, r, key):  # type: ignore[no-untyped-def]
     """The block entered first under this key, or -1."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
@@ -53,7 +53,7 @@ def lookup(sim, r, key):  # type: ignore[no-untyped-def]
     return b
 
 
-@kernel
+@rare_kernel
 def enter(sim, r, b, key):  # type: ignore[no-untyped-def]
     """Give block b a key, behind earlier blocks of its chain."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
@@ -69,7 +69,7 @@ def enter(sim, r, b, key):  # type: ignore[no-untyped-def]
     chain[last] = b
 
 
-@kernel
+@rare_kernel
 def forget(sim, r, b):  # type: ignore[no-untyped-def]
     """Drop block b's key."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
@@ -84,7 +84,7 @@ def forget(sim, r, b):  # type: ignore[no-untyped-def]
     keys[b] = NO_KEY
 
 
-@kernel
+@rare_kernel
 def lru_remove(sim, r, b):  # type: ignore[no-untyped-def]
     """Take block b out of the keyed free list."""
     replica, older, newer = sim.replicas[r], section(sim, r, LRU_PREV), section(sim, r, LRU_NEXT)
@@ -100,7 +100,7 @@ def lru_remove(sim, r, b):  # type: ignore[no-untyped-def]
     replica.num_keyed_free -= 1
 
 
-@kernel
+@rare_kernel
 def take_block(sim, r):  # type: ignore[no-untyped-def]
     """A free block; the caller has checked that there is one."""
     replica = sim.replicas[r]
@@ -113,7 +113,7 @@ def take_block(sim, r):  # type: ignore[no-untyped-def]
     return b
 
 
-@kernel
+@rare_kernel
 def release_block(sim, r, b):  # type: ignore[no-untyped-def]
     """Drop one reference; the last one frees the block."""
     replica, references = sim.replicas[r], section(sim, r, REFS)
@@ -135,7 +135,7 @@ def release_block(sim, r, b):  # type: ignore[no-untyped-def]
     replica.num_keyed_free += 1
 
 
-@kernel
+@rare_kernel
 def cached_prefix(sim, r, q, known):  # type: ignore[no-untyped-def]
     """(hit blocks, how many of them lie in the free list)."""
     limit = (known - 1) >> sim.deployment.block_shift
@@ -149,7 +149,7 @@ def cached_prefix(sim, r, q, known):  # type: ignore[no-untyped-def]
     return hit, idle
 
 
-@kernel
+@rare_kernel
 def take_hits(sim, r, row, q, hit):  # type: ignore[no-untyped-def]
     """Reference the hit blocks for a request being admitted."""
     references = section(sim, r, REFS)
@@ -162,7 +162,7 @@ def take_hits(sim, r, row, q, hit):  # type: ignore[no-untyped-def]
         sim.block_table[r, row * sim.deployment.blocks_per_request + j] = b
 
 
-@kernel
+@rare_kernel
 def resize_blocks(sim, r, num_blocks):  # type: ignore[no-untyped-def]
     """Grow with keyless blocks, shrink by free ones in free order; the caller has made room."""
     replica = sim.replicas[r]
@@ -184,7 +184,7 @@ def resize_blocks(sim, r, num_blocks):  # type: ignore[no-untyped-def]
         b += 1
 
 
-@kernel
+@rare_kernel
 def forget_all(sim, r):  # type: ignore[no-untyped-def]
     """A restarted engine remembers nothing; every block must be free."""
     replica = sim.replicas[r]

@@ -6,19 +6,19 @@ between them moves nothing. For plain FCFS this equals vLLM's deque with push-fr
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import small_kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.state import TRANSFERRING, WAITING
 
 
-@small_kernel
+@kernel
 def is_before(sim, a, b):  # type: ignore[no-untyped-def]
     """Whether request a comes before b."""
     at_a, at_b = sim.requests[a].arrival_at_ps, sim.requests[b].arrival_at_ps
     return at_a < at_b or (at_a == at_b and a < b)
 
 
-@small_kernel
+@kernel
 def enqueue(sim, r, q, t):  # type: ignore[no-untyped-def]
     """Make request q wait at replica r from time t on."""
     replica = sim.replicas[r]
@@ -54,7 +54,7 @@ def enqueue(sim, r, q, t):  # type: ignore[no-untyped-def]
         replica.free_at_ps = t
 
 
-@small_kernel
+@kernel
 def dequeue(sim, r, q):  # type: ignore[no-untyped-def]
     """Take request q out of replica r's queue."""
     replica = sim.replicas[r]
@@ -74,7 +74,7 @@ def dequeue(sim, r, q):  # type: ignore[no-untyped-def]
         replica.fresh_waiting[k] -= 1
 
 
-@small_kernel
+@kernel
 def queue_head(sim, r, by_priority):  # type: ignore[no-untyped-def]
     """The request to admit next, or -1."""
     head = sim.replicas[r].head
@@ -88,7 +88,7 @@ def queue_head(sim, r, by_priority):  # type: ignore[no-untyped-def]
     return best
 
 
-@small_kernel
+@rare_kernel
 def insert_handoff(sim, q, at):  # type: ignore[no-untyped-def]
     """Put request q in transfer until `at`; the list is ordered by (time, id)."""
     progress = sim.progress

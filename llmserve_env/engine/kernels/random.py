@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from llmserve_env.engine.kernels.compilation import small_kernel
+from llmserve_env.engine.kernels.compilation import kernel
 
 
-@small_kernel
+@kernel
 def uniform(seed, stream, a, b):  # type: ignore[no-untyped-def]
     """A uniform draw in [0, 1); arguments are uint64."""
     z = seed * np.uint64(0x9E3779B97F4A7C15) + stream * np.uint64(0xBF58476D1CE4E5B9)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import rare_kernel
 
 from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
 from llmserve_env.engine.kernels.routing import evacuate, move_waiting
 from llmserve_env.engine.state import SPLIT_OFF, SPLIT_STARTING, SPLIT_UP
 
 
-@kernel
+@rare_kernel
 def apply_knobs(sim, knobs):  # type: ignore[no-untyped-def]
     """Take over the knobs at the start of a window."""
     environment = sim.environment
@@ -27,7 +27,7 @@ def apply_knobs(sim, knobs):  # type: ignore[no-untyped-def]
     set_split(sim, knobs.prefill_decode_split)
 
 
-@kernel
+@rare_kernel
 def roll(sim, at_ps):  # type: ignore[no-untyped-def]
     """Start reloading the first in-service replica with another tier than the target, one at a time."""
     deployment, environment = sim.deployment, sim.environment
@@ -47,14 +47,14 @@ def roll(sim, at_ps):  # type: ignore[no-untyped-def]
             return
 
 
-@kernel
+@rare_kernel
 def finish_reload(sim, at_ps):  # type: ignore[no-untyped-def]
     """A replica is back; the next one's turn."""
     sim.environment.reloading = -1
     roll(sim, at_ps)
 
 
-@kernel
+@rare_kernel
 def set_split(sim, is_on):  # type: ignore[no-untyped-def]
     """Request prefill replicas, cancel the request, or send them away."""
     deployment, environment = sim.deployment, sim.environment
@@ -76,7 +76,7 @@ def set_split(sim, is_on):  # type: ignore[no-untyped-def]
             finish_reload(sim, at)
 
 
-@kernel
+@rare_kernel
 def open_split(sim, at_ps):  # type: ignore[no-untyped-def]
     """Prefill replicas are ready: they hold the target tier and take over everything that has not started."""
     deployment, environment = sim.deployment, sim.environment

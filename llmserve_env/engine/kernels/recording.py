@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import small_kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.state import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
 
 
-@small_kernel
+@rare_kernel
+def append_log(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
+    """One row of the decision log; rows past its end are counted, so that the caller can tell it was too short."""
+    row = sim.environment.log_count
+    if row < sim.log.shape[0]:
+        sim.log[row, 0] = kind
+        sim.log[row, 1] = a
+        sim.log[row, 2] = b
+        sim.log[row, 3] = c
+        sim.log[row, 4] = d
+        sim.log[row, 5] = e
+        sim.log[row, 6] = f
+        sim.log[row, 7] = g
+    sim.environment.log_count += 1
+
+
+@kernel
 def gap_bin(gap_ps):  # type: ignore[no-untyped-def]
     """Log-linear bin of an inter-token gap."""
     value = gap_ps >> ITL_UNIT_SHIFT
@@ -17,14 +33,14 @@ def gap_bin(gap_ps):  # type: ignore[no-untyped-def]
     return min(octave * ITL_SUB_BINS + (value >> octave), ITL_BINS - 1)
 
 
-@small_kernel
-def count_gaps(sim, gap_ps, tokens):  # type: ignore[no-untyped-def]
+@kernel
+def count_gaps(window, gap_ps, tokens):  # type: ignore[no-untyped-def]
     """Count `tokens` inter-token gaps of this length."""
-    sim.window.itl[gap_bin(gap_ps)] += tokens
-    sim.window.itl_samples += tokens
+    window.itl[gap_bin(gap_ps)] += tokens
+    window.itl_samples += tokens
 
 
-@small_kernel
+@kernel
 def judge(sim, q, met):  # type: ignore[no-untyped-def]
     """Each request is judged against its SLO once."""
     progress = sim.progress[q]
@@ -37,7 +53,7 @@ def judge(sim, q, met):  # type: ignore[no-untyped-def]
         sim.window.met_by_class_tier[k * NUM_TIERS + progress.tier] += 1
 
 
-@small_kernel
+@kernel
 def count_wait(sim, at_ps, wait_ps):  # type: ignore[no-untyped-def]
     """A wait for a first token that ended at this time, served or not."""
     slot = sim.environment.ttft_count % TTFT_RING
@@ -46,7 +62,7 @@ def count_wait(sim, at_ps, wait_ps):  # type: ignore[no-untyped-def]
     sim.environment.ttft_count += 1
 
 
-@small_kernel
+@kernel
 def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
     """The moment a client is waiting for."""
     request, progress = sim.requests[q], sim.progress[q]
@@ -56,7 +72,7 @@ def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
     judge(sim, q, at_ps <= request.slo_at_ps)
 
 
-@small_kernel
+@kernel
 def finish(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
     """A request has all its tokens."""
     request, progress, window = sim.requests[q], sim.progress[q], sim.window
@@ -72,19 +88,8 @@ def finish(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
         window.tpot_requests += 1
 
 
-@small_kernel
+@kernel
 def log_event(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
     """Append to the decision log, when there is one."""
-    if sim.log.shape[0] == 0:
-        return
-    row = sim.environment.log_count
-    if row < sim.log.shape[0]:
-        sim.log[row, 0] = kind
-        sim.log[row, 1] = a
-        sim.log[row, 2] = b
-        sim.log[row, 3] = c
-        sim.log[row, 4] = d
-        sim.log[row, 5] = e
-        sim.log[row, 6] = f
-        sim.log[row, 7] = g
-    sim.environment.log_count += 1
+    if sim.log.shape[0] > 0:
+        append_log(sim, kind, a, b, c, d, e, f, g)

@@ -21,13 +21,14 @@ def advance_replica(sim, r, until_ps):  # type: ignore[no-untyped-def]
             wants_second = sim.deployment.async_scheduling and replica.may_queue and replica.queued_end_at_ps < 0
             if wants_second and replica.free_at_ps < until_ps:
                 replica.may_queue = 0
-                schedule(sim, r, replica.free_at_ps)
-                continue
-            if replica.end_at_ps > until_ps:
+            elif replica.end_at_ps > until_ps:
                 return
-            complete(sim, r)
+            else:
+                complete(sim, r)
+                continue
         elif replica.free_at_ps >= until_ps or replica.num_running + replica.num_waiting == 0:
             return
-        elif jump(sim, r, until_ps) == 0:
-            schedule(sim, r, replica.free_at_ps)
+        elif jump(sim, r, until_ps):
+            continue
+        schedule(sim, r, replica.free_at_ps)
     sim.environment.fault = FAULT_NO_PROGRESS

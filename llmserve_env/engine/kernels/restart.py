@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import rare_kernel
 
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import enqueue
@@ -11,7 +11,7 @@ from llmserve_env.engine.state import NUM_MOVING_ROWS, STALE
 from llmserve_env.units import PS_PER_S
 
 
-@kernel
+@rare_kernel
 def seconds_for_bytes_ps(num_bytes, bytes_per_s):  # type: ignore[no-untyped-def]
     """Time to move bytes at a bandwidth, rounded up; whole seconds first so that nothing overflows."""
     whole, rest = num_bytes // bytes_per_s, num_bytes % bytes_per_s
@@ -24,7 +24,7 @@ def seconds_for_bytes_ps(num_bytes, bytes_per_s):  # type: ignore[no-untyped-def
     return whole * PS_PER_S + part + (scaled > 0)
 
 
-@kernel
+@rare_kernel
 def lose_iterations(sim, r, at_ps):  # type: ignore[no-untyped-def]
     """Forget what is executing and queued; the part not run yet is not busy time."""
     replica = sim.replicas[r]
@@ -40,7 +40,7 @@ def lose_iterations(sim, r, at_ps):  # type: ignore[no-untyped-def]
     replica.may_queue = 1
 
 
-@kernel
+@rare_kernel
 def run_out_of_memory(sim, r, at_ps):  # type: ignore[no-untyped-def]
     """The process dies and restarts; its requests wait in its own queue to be recomputed."""
     deployment, replica = sim.deployment, sim.replicas[r]

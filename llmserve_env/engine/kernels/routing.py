@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
@@ -57,7 +57,7 @@ def arrive(sim, q):  # type: ignore[no-untyped-def]
     enqueue(sim, r, q, at)
 
 
-@kernel
+@rare_kernel
 def evacuate(sim, r, at_ps):  # type: ignore[no-untyped-def]
     """Replica r loses its iteration and its KV; its requests are routed again, running ones first."""
     replica = sim.replicas[r]
@@ -72,7 +72,7 @@ def evacuate(sim, r, at_ps):  # type: ignore[no-untyped-def]
     move_waiting(sim, r, at_ps, False)
 
 
-@kernel
+@rare_kernel
 def move_waiting(sim, r, at_ps, only_fresh):  # type: ignore[no-untyped-def]
     """Route replica r's waiting requests again, in (arrival, id) order."""
     pending = sim.replicas[r].num_waiting
@@ -87,7 +87,7 @@ def move_waiting(sim, r, at_ps, only_fresh):  # type: ignore[no-untyped-def]
         q = following
 
 
-@kernel
+@rare_kernel
 def next_waiting(sim, r, q):  # type: ignore[no-untyped-def]
     """The waiting request that follows q in (arrival, id) order, or -1."""
     best = -1
@@ -102,7 +102,7 @@ def next_waiting(sim, r, q):  # type: ignore[no-untyped-def]
     return best
 
 
-@kernel
+@rare_kernel
 def hand_over(sim, q):  # type: ignore[no-untyped-def]
     """The KV of request q has arrived: it waits at a base replica."""
     at = sim.progress[q].handoff_at_ps

@@ -6,7 +6,7 @@ There is no decode phase and no prefill phase: a request's computed tokens catch
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, key_full_blocks, set_pool_size, settle_pool
 from llmserve_env.engine.kernels.latency import iteration_ps
@@ -52,7 +52,7 @@ def schedule(sim, r, at_ps):  # type: ignore[no-untyped-def]
     free_before = replica.num_blocks - replica.used_blocks
     row = QUEUED if replica.end_at_ps >= 0 else SCHEDULED
     threshold = deployment.long_prefill_threshold if replica.num_running + replica.num_waiting > 1 else 0
-    plain = plain_decodes(sim, r)
+    plain = plain_decodes(deployment, sim.environment, replica)
     replica.num_plain = plain
     budget = deployment.token_budget - plain
     if plain < replica.num_running:
@@ -64,7 +64,7 @@ def schedule(sim, r, at_ps):  # type: ignore[no-untyped-def]
     return launch(sim, r, at_ps, row, plain, before_admission, free_before)
 
 
-@kernel
+@rare_kernel
 def refit_pool(sim, r, at_ps, rows):  # type: ignore[no-untyped-def]
     """Step 1: size the pool by the knobs, preempting until what is held fits. Returns the number preempted."""
     replica = sim.replicas[r]
@@ -78,13 +78,13 @@ def refit_pool(sim, r, at_ps, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def plain_decodes(sim, r):  # type: ignore[no-untyped-def]
+def plain_decodes(deployment, environment, replica):  # type: ignore[no-untyped-def]
     """Schedule the leading run of decoding requests in one pass: a token and perhaps a block each.
 
     Only when no block can run short in this step, so that nobody is preempted; otherwise 0 and no change.
     """
-    deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
-    if deployment.step_every_iteration or sim.environment.speculation_depth > 0 or replica.num_stalled > 0:
+    running = replica.running
+    if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.num_stalled > 0:
         return 0
     plain = replica.num_running
     spare = replica.num_blocks - replica.used_blocks
@@ -162,7 +162,7 @@ def place(sim, r, row, i, n):  # type: ignore[no-untyped-def]
     running[row + 1, i] = beyond if beyond >= 0 else -1
 
 
-@kernel
+@rare_kernel
 def mark_stalled(sim, r, at_ps, row, first):  # type: ignore[no-untyped-def]
     """Remember since when decoding requests that the budget left out have been without a token."""
     replica, running = sim.replicas[r], sim.replicas[r].running
@@ -215,7 +215,7 @@ def passes_gates(sim, r, known, tokens, hit_blocks, idle_hits):  # type: ignore[
     return blocks_for(deployment, tokens + lookahead) - hit_blocks <= free
 
 
-@kernel
+@rare_kernel
 def reject(sim, r, q, at_ps):  # type: ignore[no-untyped-def]
     """Refuse a waiting request that an empty replica cannot hold."""
     dequeue(sim, r, q)
@@ -253,7 +253,7 @@ def start_running(sim, r, q, known, hit, hit_blocks, row, n):  # type: ignore[no
     progress.is_transferred = 0
 
 
-@kernel
+@rare_kernel
 def is_decode_item(sim, r, i, computed, is_admission):  # type: ignore[no-untyped-def]
     """Whether an item costs like decoding; the last token of a recomputation, alone in its chunk, does too."""
     target = sim.replicas[r].running[TARGET, i]
@@ -297,7 +297,7 @@ def launch(sim, r, at_ps, row, plain, before_admission, free_before):  # type: i
         return True
     sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, memory)
     time = iteration_ps(
-        sim, replica.tier, environment.speculation_depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs
+        deployment, replica.tier, environment.speculation_depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs
     )
     sim.window.iterations += 1
     sim.window.busy_ps += time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.kv_pool import free_blocks
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
@@ -39,7 +39,7 @@ def remove_slot(sim, r, slot, num_rows):  # type: ignore[no-untyped-def]
     replica.num_running = last
 
 
-@kernel
+@rare_kernel
 def drop_slot(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
     """Take a running request off the replica: its KV is gone, its emitted tokens are kept."""
     replica, running = sim.replicas[r], sim.replicas[r].running
@@ -58,7 +58,7 @@ def drop_slot(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
     return q
 
 
-@kernel
+@rare_kernel
 def preempt(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
     """Send a running request back to this replica's queue."""
     replica, running = sim.replicas[r], sim.replicas[r].running
@@ -73,7 +73,7 @@ def preempt(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
     enqueue(sim, r, q, at_ps)
 
 
-@kernel
+@rare_kernel
 def victim_slot(sim, r):  # type: ignore[no-untyped-def]
     """Who is preempted: the last admitted, or under priority routing the least urgent and then latest."""
     replica, running = sim.replicas[r], sim.replicas[r].running
@@ -94,7 +94,7 @@ def victim_slot(sim, r):  # type: ignore[no-untyped-def]
     return victim
 
 
-@kernel
+@rare_kernel
 def abandon(sim, q):  # type: ignore[no-untyped-def]
     """The client has gone without a first token."""
     request, progress = sim.requests[q], sim.progress[q]
@@ -105,7 +105,7 @@ def abandon(sim, q):  # type: ignore[no-untyped-def]
     judge(sim, q, False)
 
 
-@kernel
+@rare_kernel
 def abandon_expired(sim, r, at_ps, num_rows):  # type: ignore[no-untyped-def]
     """Drop every request here whose client stopped waiting for its first token by `at_ps`."""
     replica, running = sim.replicas[r], sim.replicas[r].running

@@ -14,8 +14,6 @@ class Sim(NamedTuple):
     replicas: Any
     requests: Any
     progress: Any
-    gemm: Any
-    curves: Any
     cache: Any
     block_table: Any
     log: Any

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel
+from llmserve_env.engine.kernels.compilation import rare_kernel
 
 from llmserve_env.engine.kernels.recording import judge
 from llmserve_env.engine.state import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
 from llmserve_env.units import PS_PER_MS
 
 
-@kernel
+@rare_kernel
 def open_window(sim):  # type: ignore[no-untyped-def]
     """Start counting from zero, with the busy time that the last window's iterations carry over."""
     w = sim.window
@@ -28,7 +28,7 @@ def open_window(sim):  # type: ignore[no-untyped-def]
     sim.window.itl[:] = 0
 
 
-@kernel
+@rare_kernel
 def close_window(sim):  # type: ignore[no-untyped-def]
     """Judge deadlines that passed unserved; settle busy time, reserved memory and GPUs in service."""
     environment, window, now = sim.environment, sim.window, sim.environment.now_ps
@@ -49,7 +49,7 @@ def close_window(sim):  # type: ignore[no-untyped-def]
     environment.busy_carry_ps = carry
 
 
-@kernel
+@rare_kernel
 def judge_overdue(sim):  # type: ignore[no-untyped-def]
     """Requests whose SLO deadline has passed without a first token have missed it, whatever comes later."""
     environment = sim.environment
