@@ -157,6 +157,18 @@ def test_acceptance_falls_with_the_prompt_and_drifts() -> None:
     assert np.abs(drift - waves @ amplitudes).max() < 1e-6
 
 
+def test_each_kind_has_its_own_acceptance() -> None:
+    description = data(ADVERSARIAL)
+    for priority, source_kind in ((0, 0), (1, 2)):
+        description["sources"][0]["kinds"][source_kind]["acceptance"] = {"base": 0.9 - 0.1 * priority}
+    table = sample(parse_workload(description), 0)
+    assert set(table.acceptance[table.priority == 0]) == {0.9}
+    long_batch = (table.priority == 1) & (table.prompt_tokens >= 4096)
+    assert set(table.acceptance[long_batch]) == {0.8}
+    rest = table.take((table.priority == 2) | ((table.priority == 1) & ~long_batch))
+    np.testing.assert_allclose(rest.acceptance, 0.45 - 0.02 * np.log2(rest.prompt_tokens / 128))
+
+
 def test_the_phase_of_the_drift_belongs_to_the_seed() -> None:
     kind = {"acceptance": {"base": 0.5, "drift_amplitude": 0.1, "drift_period_s": 1000}}
     first = [sample(workload(kind=kind), seed).acceptance[0] for seed in range(20)]
