@@ -13,7 +13,7 @@ from typing import Any
 
 from llmserve_env.errors import TraceFormatError
 
-Progress = Callable[[int], None]
+Progress = Callable[[int], object]
 """Told how many more bytes of the file have been read."""
 
 _FOREIGN_MAGIC = {
