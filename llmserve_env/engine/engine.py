@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.deployment_loop import advance
+from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import KNOWN, MUTABLE_FIELDS, REQUEST, EngineState, engine_tables, load_requests, new_state, records
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
@@ -50,6 +52,17 @@ class EngineBatch:
         self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
         self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
         self.knobs = records((num_environments,), KNOBS_DTYPE)
+        self.metrics = records((num_environments,), METRICS_DTYPE)
+
+    def make_room(self, num_requests: int) -> None:
+        """Let every environment hold tables of this many requests, keeping what is under way."""
+        held = self.state.progress.shape[1]
+        if num_requests <= held:
+            return
+        grown = new_state(self.deployment, self.state.progress.shape[0], num_requests)
+        for name in ("progress", "requests"):
+            getattr(grown, name)[:, :held] = getattr(self.state, name)
+        self.state = self.state._replace(progress=grown.progress, requests=grown.requests)
 
     def load(self, index: int, requests: RequestTable, seed: int) -> None:
         """Put environment `index` at time zero with these requests to come."""
@@ -67,6 +80,11 @@ class EngineBatch:
         advance(self._tables, self.state, self.knobs, until_ps)
         if self.state.environment["fault"].any():
             raise InvariantViolation("a replica made no progress; please report the task, seed and actions")
+
+    def measure(self) -> Array:
+        """Metrics of the window just served; call once per window."""
+        measure(self._tables, self.state, self.metrics)
+        return self.metrics
 
     def snapshot(self) -> EngineSnapshot:
         """A copy to come back to."""

@@ -42,6 +42,8 @@ REFS, LRU_PREV, LRU_NEXT, CHAIN_NEXT, UNKEYED, KEYS, BUCKETS = range(7)
 LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT, LOG_FINISH = range(5)
 
 TTFT_RING = 1024
+RECENT_WINDOWS = 10
+"""Windows that sliding figures look back over."""
 ITL_SUB_BINS = 64
 ITL_BINS = 1280
 ITL_UNIT_SHIFT = 20
@@ -77,6 +79,8 @@ ENVIRONMENT_DTYPE = np.dtype(
         ("split", "i8"), ("split_ready_at_ps", "i8"), ("split_since_ps", "i8"),
         ("reloading", "i8"), ("handoff_head", "i8"), ("judge_cursor", "i8"), ("busy_carry_ps", "i8"),
         ("ttft_count", "i8"), ("log_count", "i8"), ("fault", "i8"), ("ttft", "i8", (2, TTFT_RING)),
+        ("num_windows", "i8"), ("arrival_rate_rps", "f8"), ("mean_prompt_tokens", "f8"),
+        ("recent_judged", "i8", (RECENT_WINDOWS,)), ("recent_met", "i8", (RECENT_WINDOWS,)),
     ]
 )
 
@@ -115,7 +119,7 @@ WINDOW_DTYPE = np.dtype(
         ("preemptions", "i8"), ("ooms", "i8"), ("reloads", "i8"), ("iterations", "i8"), ("output_tokens", "i8"), ("prefill_tokens", "i8"),
         ("cached_tokens", "i8"), ("drafted_tokens", "i8"), ("accepted_tokens", "i8"), ("busy_ps", "i8"), ("peak_memory_bytes", "i8"),
         ("reserved_byte_ms", "i8"), ("opened_at_ps", "i8"), ("in_service_ps", "i8"), ("itl_samples", "i8"), ("tpot_sum_ps", "i8"), ("tpot_requests", "i8"),
-        ("arrived_by_class", "i8", (MAX_CLASSES,)), ("judged_by_class", "i8", (MAX_CLASSES,)),
+        ("arrived_by_class", "i8", (MAX_CLASSES,)), ("judged_by_class", "i8", (MAX_CLASSES,)), ("wait_ppm_by_class", "i8", (MAX_CLASSES,)),
         ("met_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)), ("finished_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
         ("finished_tokens_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)), ("itl", "i8", (ITL_BINS,)),
     ]

@@ -6,6 +6,8 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.state import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
 
+PPM = 1_000_000
+
 
 @rare_kernel
 def append_log(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
@@ -41,14 +43,15 @@ def count_gaps(window, gap_ps, tokens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def judge(sim, q, met):  # type: ignore[no-untyped-def]
-    """Each request is judged against its SLO once."""
+def judge(sim, q, met, wait_ppm):  # type: ignore[no-untyped-def]
+    """Each request is judged against its SLO once; `wait_ppm` is its wait in millionths of the SLO, at most all of it."""
     progress = sim.progress[q]
     if progress.judged:
         return
     progress.judged = 1
     k = sim.requests[q].priority
     sim.window.judged_by_class[k] += 1
+    sim.window.wait_ppm_by_class[k] += wait_ppm
     if met:
         sim.window.met_by_class_tier[k * NUM_TIERS + progress.tier] += 1
 
@@ -68,8 +71,9 @@ def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
     request, progress = sim.requests[q], sim.progress[q]
     progress.first_token_at_ps = at_ps
     progress.tier = tier
-    count_wait(sim, at_ps, at_ps - request.arrival_at_ps)
-    judge(sim, q, at_ps <= request.slo_at_ps)
+    wait, slo = at_ps - request.arrival_at_ps, request.slo_at_ps - request.arrival_at_ps
+    count_wait(sim, at_ps, wait)
+    judge(sim, q, wait <= slo, int(min(wait / slo, 1.0) * PPM))
 
 
 @kernel

@@ -6,7 +6,7 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
-from llmserve_env.engine.kernels.recording import judge
+from llmserve_env.engine.kernels.recording import PPM, judge
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
 from llmserve_env.engine.state import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
@@ -52,7 +52,7 @@ def arrive(sim, q):  # type: ignore[no-untyped-def]
         sim.progress[q].status = REJECTED
         sim.progress[q].finished_at_ps = at
         window.rejected += 1
-        judge(sim, q, False)
+        judge(sim, q, False, PPM)
         return
     enqueue(sim, r, q, at)
 

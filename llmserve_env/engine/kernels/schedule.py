@@ -12,7 +12,7 @@ from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, key_full_block
 from llmserve_env.engine.kernels.latency import iteration_ps
 from llmserve_env.engine.kernels.prefix_cache import cached_prefix, take_hits
 from llmserve_env.engine.kernels.queues import dequeue, queue_head
-from llmserve_env.engine.kernels.recording import judge, log_event
+from llmserve_env.engine.kernels.recording import PPM, judge, log_event
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.kernels.slots import abandon_expired, preempt, victim_slot
 from llmserve_env.engine.state import (
@@ -222,7 +222,7 @@ def reject(sim, r, q, at_ps):  # type: ignore[no-untyped-def]
     sim.progress[q].status = REJECTED
     sim.progress[q].finished_at_ps = at_ps
     sim.window.rejected += 1
-    judge(sim, q, False)
+    judge(sim, q, False, PPM)
 
 
 @kernel

@@ -6,7 +6,7 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
 from llmserve_env.engine.kernels.kv_pool import free_blocks
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
-from llmserve_env.engine.kernels.recording import count_wait, judge, log_event
+from llmserve_env.engine.kernels.recording import PPM, count_wait, judge, log_event
 from llmserve_env.engine.state import (
     ABANDONED,
     COMPUTED,
@@ -102,7 +102,7 @@ def abandon(sim, q):  # type: ignore[no-untyped-def]
     progress.finished_at_ps = request.deadline_at_ps
     sim.window.abandoned += 1
     count_wait(sim, request.deadline_at_ps, request.deadline_at_ps - request.arrival_at_ps)
-    judge(sim, q, False)
+    judge(sim, q, False, PPM)
 
 
 @rare_kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
 
-from llmserve_env.engine.kernels.recording import judge
+from llmserve_env.engine.kernels.recording import PPM, judge
 from llmserve_env.engine.state import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
 from llmserve_env.units import PS_PER_MS
 
@@ -21,6 +21,7 @@ def open_window(sim):  # type: ignore[no-untyped-def]
     for k in range(MAX_CLASSES):
         w.arrived_by_class[k] = 0
         w.judged_by_class[k] = 0
+        w.wait_ppm_by_class[k] = 0
     for k in range(MAX_CLASSES * NUM_TIERS):
         w.met_by_class_tier[k] = 0
         w.finished_by_class_tier[k] = 0
@@ -55,6 +56,6 @@ def judge_overdue(sim):  # type: ignore[no-untyped-def]
     environment = sim.environment
     for q in range(environment.judge_cursor, environment.next_arrival):
         if not sim.progress[q].judged and sim.requests[q].slo_at_ps < environment.now_ps:
-            judge(sim, q, False)
+            judge(sim, q, False, PPM)
     while environment.judge_cursor < environment.next_arrival and sim.progress[environment.judge_cursor].judged:
         environment.judge_cursor += 1

@@ -1,0 +1,169 @@
+"""Window metrics from what was counted: percentiles over the last windows, gauges at the window's end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmserve_env.engine.kernels.borrow import borrow
+from llmserve_env.engine.kernels.compilation import entry_point, kernel
+from llmserve_env.engine.state import (
+    ITL_BINS,
+    ITL_SUB_BINS,
+    ITL_UNIT_SHIFT,
+    MAX_CLASSES,
+    NUM_TIERS,
+    RECENT_WINDOWS,
+    SPLIT_OFF,
+    SPLIT_UP,
+    TTFT_RING,
+)
+from llmserve_env.units import BYTES_PER_GB, PS_PER_MS, PS_PER_S
+
+SMOOTHING = 2.0 / (RECENT_WINDOWS + 1)
+"""Weight of the newest window in exponential averages over about RECENT_WINDOWS windows."""
+
+
+@kernel
+def select(values, n, k):  # type: ignore[no-untyped-def]
+    """The k-th smallest of the first n values (reorders them)."""
+    low, high = 0, n - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return values[k]
+
+
+@kernel
+def recent_waits(environment, window_ps, values):  # type: ignore[no-untyped-def]
+    """Copy waits that ended within the last windows; returns how many."""
+    since = environment.now_ps - RECENT_WINDOWS * window_ps
+    count = min(environment.ttft_count, TTFT_RING)
+    n = 0
+    for i in range(count):
+        if environment.ttft[0, i] > since:
+            values[n] = environment.ttft[1, i]
+            n += 1
+    return n
+
+
+@kernel
+def gap_quantile_ps(window, fraction):  # type: ignore[no-untyped-def]
+    """Middle of the bin that holds this quantile of inter-token gaps; 0 without gaps."""
+    if window.itl_samples == 0:
+        return 0.0
+    rank = int(np.ceil(fraction * window.itl_samples))
+    seen, bin_index = 0, 0
+    while bin_index < ITL_BINS - 1:
+        seen += window.itl[bin_index]
+        if seen >= rank:
+            break
+        bin_index += 1
+    octave = max(bin_index // ITL_SUB_BINS - 1, 0)
+    low = (bin_index - octave * ITL_SUB_BINS) << octave
+    return (low + 0.5 * (1 << octave)) * (1 << ITL_UNIT_SHIFT)
+
+
+@kernel
+def oldest_wait_ps(environment, replicas, requests, progress, num_classes):  # type: ignore[no-untyped-def]
+    """Age of the oldest waiting request that has no token yet."""
+    oldest = environment.now_ps
+    for r in range(replicas.shape[0]):
+        for k in range(num_classes):
+            q = replicas[r].head[k]
+            while q >= 0 and progress[q].first_token_at_ps >= 0:
+                q = progress[q].next
+            if q >= 0:
+                oldest = min(oldest, requests[q].arrival_at_ps)
+    return environment.now_ps - oldest
+
+
+@kernel
+def smooth(average, value, num_windows):  # type: ignore[no-untyped-def]
+    """Exponential average that starts at its first value."""
+    return value if num_windows == 0 else average + SMOOTHING * (value - average)
+
+
+@kernel
+def update_recent(environment, window, length_s):  # type: ignore[no-untyped-def]
+    """Sliding figures move on by one window."""
+    n = environment.num_windows
+    environment.arrival_rate_rps = smooth(environment.arrival_rate_rps, window.arrived / length_s, n)
+    if window.arrived > 0:
+        fresh = 0 if environment.mean_prompt_tokens == 0.0 else 1
+        environment.mean_prompt_tokens = smooth(environment.mean_prompt_tokens, window.arrived_prompt_tokens / window.arrived, fresh)
+    judged, met = 0, 0
+    for k in range(MAX_CLASSES):
+        judged += window.judged_by_class[k]
+    for k in range(MAX_CLASSES * NUM_TIERS):
+        met += window.met_by_class_tier[k]
+    environment.recent_judged[n % RECENT_WINDOWS] = judged
+    environment.recent_met[n % RECENT_WINDOWS] = met
+    environment.num_windows = n + 1
+
+
+@kernel
+def measure_fleet(environment, window, replicas, out):  # type: ignore[no-untyped-def]
+    """Gauges over replicas."""
+    queue, active, used, blocks, up, on_tier, serving = 0, 0, 0, 0, 0, 0, 0
+    for r in range(replicas.shape[0]):
+        replica = replicas[r]
+        queue += replica.num_waiting
+        active += replica.num_running
+        if replica.in_service:
+            used += replica.used_blocks
+            blocks += replica.num_blocks
+            up += replica.available_at_ps <= environment.now_ps
+            on_tier += replica.tier == environment.quantization_tier
+            serving += 1
+    out.queue_depth = queue
+    out.active_requests = active
+    out.kv_cache_occupancy = used / blocks if blocks > 0 else 0.0
+    out.available_replicas = up
+    out.tier_progress = on_tier / serving
+    out.split = 0.0 if environment.split == SPLIT_OFF else (1.0 if environment.split == SPLIT_UP else 0.5)
+    out.peak_memory_gb = window.peak_memory_bytes / BYTES_PER_GB
+    out.busy_gpu_s = window.busy_ps / PS_PER_S
+    out.in_service_gpu_s = window.in_service_ps / PS_PER_S
+    out.reserved_gb_s = window.reserved_byte_ms / (BYTES_PER_GB * 1000.0)
+
+
+@entry_point
+def measure(tables, state, metrics):  # type: ignore[no-untyped-def]
+    """Fill `metrics` with the last window of every environment."""
+    values = np.empty(TTFT_RING, np.int64)
+    for e in range(state.environment.shape[0]):
+        environment, window, out = borrow(state.environment)[e], borrow(state.window)[e], borrow(metrics)[e]
+        replicas = borrow(state.replicas)[e]
+        length_ps = environment.now_ps - window.opened_at_ps
+        length_s = length_ps / PS_PER_S
+        update_recent(environment, window, length_s)
+        measure_fleet(environment, window, replicas, out)
+        out.arrival_rate_rps = environment.arrival_rate_rps
+        out.mean_prompt_tokens = environment.mean_prompt_tokens
+        out.throughput_tps = window.output_tokens / length_s
+        out.acceptance_rate = window.accepted_tokens / window.drafted_tokens if window.drafted_tokens > 0 else 0.0
+        judged, met = environment.recent_judged.sum(), environment.recent_met.sum()
+        out.slo_attainment = met / judged if judged > 0 else 1.0
+        out.itl_p50_ms = gap_quantile_ps(window, 0.5) / PS_PER_MS
+        oldest_ms = oldest_wait_ps(environment, replicas, borrow(state.requests)[e], borrow(state.progress)[e], borrow(tables.deployment)[0].num_classes) / PS_PER_MS
+        n = recent_waits(environment, length_ps, values)
+        out.oldest_wait_ms = oldest_ms
+        out.ttft_p50_ms = select(values, n, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms
+        out.ttft_p99_ms = max(select(values, n, (99 * n + 99) // 100 - 1) / PS_PER_MS if n > 0 else 0.0, oldest_ms)
+        for k in range(MAX_CLASSES):
+            out.class_share[k] = window.arrived_by_class[k] / window.arrived if window.arrived > 0 else 0.0

@@ -1,0 +1,157 @@
+"""What a task file says: a workload, a deployment, which knobs move, what is rewarded and how it is graded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
+from llmserve_env.profiles.store import load_profile
+from llmserve_env.units import gb_to_bytes, s_to_ps
+from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
+from llmserve_env.workloads.problems import config_error
+from llmserve_env.workloads.spec import WorkloadSpec
+
+KNOB_NAMES = ("batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "prefill_decode_split", "priority_routing")
+KnobName = Literal["batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "prefill_decode_split", "priority_routing"]
+NOMINAL_SEQUENCES = 256
+"""Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on this class of GPU)."""
+Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
+
+
+class DeploymentSpec(Part):
+    """The fleet: GPU profile, replicas and the limits it is started with."""
+
+    profile: Name
+    replicas: Count
+    prefill_replicas: Annotated[int, Field(strict=True, ge=0)] = 0
+    memory_limit_gb: Positive
+    token_budget: Count = 2048
+    max_model_len: Count = 16_384
+    prefix_caching: bool = False
+    waiting_room: tuple[Count, ...]
+    """Waiting requests allowed per replica, one figure per class in order of urgency."""
+    bring_up_s: NonNegative = 2.0
+    restart_overhead_s: NonNegative = 5.0
+
+
+class KnobSpec(Part):
+    """Which knobs the agent turns, and how long costly ones rest between turns."""
+
+    active: tuple[KnobName, ...]
+    dwell_steps: dict[KnobName, Count] = {}
+
+
+class RewardWeights(Part):
+    """Weights of the reward terms; overridable at reset."""
+
+    throughput: NonNegative
+    latency: NonNegative
+    violations: NonNegative
+    cost: NonNegative
+    memory: NonNegative
+
+
+class RewardSpec(Part):
+    """What the terms are measured against; docs/metrics.md has the formulas."""
+
+    weights: RewardWeights
+    itl_target_ms: Positive
+    memory_soft_fraction: Fraction = 0.85
+    """Memory in use above this share of the limit counts as pressure."""
+    busy_share: Fraction = 0.5
+    """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
+    class_weights: dict[Name, NonNegative]
+    quality: dict[Name, Quality]
+
+
+class GraderSpec(Part):
+    """Weights of the score's components; they add up to 1."""
+
+    weights: dict[Name, Fraction]
+
+    @model_validator(mode="after")
+    def _weights_add_up(self) -> GraderSpec:
+        if abs(sum(self.weights.values()) - 1.0) > 1e-9:
+            raise ValueError(f"grader weights must add up to 1; they add up to {sum(self.weights.values()):g}")
+        return self
+
+
+class Task(Part):
+    """A versioned problem."""
+
+    model_config = ConfigDict(ignored_types=(cached_property,))
+
+    id: Name
+    version: Count
+    number: Annotated[int, Field(strict=True, ge=0)] = 0
+    """The short form of the id (1, 2, 3); 0 for none."""
+    name: Name
+    difficulty: Literal["easy", "medium", "hard", "custom"]
+    description: str
+    teaches: str
+    steps: Count = 200
+    window_s: Positive = 1.0
+    workload: WorkloadSpec
+    deployment: DeploymentSpec
+    knobs: KnobSpec
+    reward: RewardSpec
+    grader: GraderSpec
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Task:
+        classes = set(self.workload.class_names)
+        for where, names in (("reward.class_weights", self.reward.class_weights), ("reward.quality", self.reward.quality)):
+            if set(names) != classes:
+                raise ValueError(f"{where} must name exactly the classes {sorted(classes)}; got {sorted(names)}")
+        if len(self.deployment.waiting_room) != len(classes):
+            raise ValueError(f"deployment.waiting_room needs one figure per class ({len(classes)}); got {len(self.deployment.waiting_room)}")
+        if "prefill_decode_split" in self.knobs.active and self.deployment.prefill_replicas == 0:
+            raise ValueError("prefill_decode_split is active, but deployment.prefill_replicas is 0: there is nothing to switch on")
+        if self.workload.horizon_s < self.steps * self.window_s:
+            raise ValueError(f"workload.horizon_s must cover {self.steps * self.window_s:g} s of steps; got {self.workload.horizon_s:g}")
+        return self
+
+    @property
+    def gym_id(self) -> str:
+        """Name in Gymnasium's registry; a new version whenever dynamics, reward or observation change."""
+        return f"LLMServe/{self.id}-v{self.version}"
+
+    @property
+    def masked_knobs(self) -> tuple[str, ...]:
+        """Knobs that stay at their defaults whatever the action says."""
+        return tuple(name for name in KNOB_NAMES if name not in self.knobs.active)
+
+    @property
+    def window_ps(self) -> int:
+        return s_to_ps(self.window_s)
+
+    @cached_property
+    def fleet(self) -> Deployment:
+        """The deployment as the engine takes it."""
+        spec, costs = self.deployment, load_profile(self.deployment.profile).costs()
+        room = tuple(spec.waiting_room)
+        return Deployment(
+            costs=costs,
+            num_replicas=spec.replicas,
+            num_prefill_replicas=spec.prefill_replicas,
+            memory_limit_bytes=gb_to_bytes(spec.memory_limit_gb),
+            activation_reserve_bytes=spec.token_budget * costs.activation_bytes_per_token + NOMINAL_SEQUENCES * costs.logits_bytes_per_sequence,
+            token_budget=spec.token_budget,
+            max_model_len=spec.max_model_len,
+            prefix_caching=spec.prefix_caching,
+            waiting_room=room[:MAX_CLASSES],
+            bring_up_ps=s_to_ps(spec.bring_up_s),
+            restart_overhead_ps=s_to_ps(spec.restart_overhead_s),
+        )
+
+
+def parse_task(data: Mapping[str, Any], where: str = "task") -> Task:
+    """A validated task; ConfigError names each field that is wrong."""
+    try:
+        return Task.model_validate(data)
+    except ValidationError as error:
+        raise config_error(error, data, where) from error
