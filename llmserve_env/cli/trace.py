@@ -132,7 +132,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_fit(args: argparse.Namespace) -> int:
     """`llmserve trace fit`."""
-    from llmserve_env.traces.fidelity import fidelity
+    from llmserve_env.traces.fidelity import measure_fidelity
     from llmserve_env.traces.fitting import FitOptions, fit_trace
     from llmserve_env.traces.text import fidelity_text
     from llmserve_env.traces.trace import load_trace
@@ -154,7 +154,7 @@ def run_fit(args: argparse.Namespace) -> int:
     )
     output.write_text(_yaml(trace, fitted.data), encoding="utf-8")
     print("\n".join(fitted.notes))
-    print(fidelity_text(fidelity(trace, fitted.spec)))
+    print(fidelity_text(measure_fidelity(trace, fitted.spec)))
     print(f"written to {output}")
     return 0
 

@@ -71,7 +71,7 @@ class Fidelity:
         return next(figure for figure in self.figures if figure.name == name)
 
 
-def fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = None) -> Fidelity:
+def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = None) -> Fidelity:
     """Sample the workload over the length of the trace, and compare.
 
     IDC is held to 20 % in windows that the log's clock resolves, quantiles of lengths to 5 % (or one token).

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from llmserve_env.traces.bad_rows import BadRows
 from llmserve_env.traces.formats import LogFormat
-from llmserve_env.traces.rows import RawChunk, RowCounts
+from llmserve_env.traces.rows import Problem, RawChunk
 from llmserve_env.traces.values import Column, parse_arrivals, parse_block_ids, parse_labels, parse_whole
 
 MAX_TOKENS = 2**31 - 1
 MAX_PRIORITY = 7
 
 
+@dataclass(slots=True)
+class RowCounts:
+    """Rows left out: those that are defects of the log, and requests that failed when they were served."""
+
+    bad: BadRows
+    failed_requests: int = 0
+
+
 def parse_chunk(chunk: RawChunk, log_format: LogFormat, counts: RowCounts) -> pa.Table:
     """The usable rows of a chunk; the others are added to `counts`."""
+    counts.failed_requests += chunk.failed_requests
     columns = {name: _parse(name, values, log_format) for name, values in chunk.values.items()}
     usable = np.ones(len(chunk.lines), dtype=bool)
     bad: dict[int, str] = {}
@@ -32,8 +43,10 @@ def parse_chunk(chunk: RawChunk, log_format: LogFormat, counts: RowCounts) -> pa
         counts.failed_requests += int(failed.sum())
         usable &= ~failed
     _name_long_prefixes(columns, bad)
-    for row in sorted(bad):
-        counts.bad.add(chunk.lines[row], bad[row])
+    # In order of lines, so that the first bad row of the log is the first one told.
+    found = [Problem(chunk.lines[row], reason, chunk.num_lines.get(row, 1)) for row, reason in bad.items()]
+    for problem in sorted([*chunk.problems, *found]):
+        counts.bad.add(*problem)
     usable[list(bad)] = False
     table = pa.table({name: column.values for name, column in columns.items()})
     return table if usable.all() else table.filter(pa.array(usable))

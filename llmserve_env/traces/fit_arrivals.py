@@ -33,8 +33,12 @@ MIN_REQUESTS = 100
 """Fewer arrivals say nothing about burstiness: they are fitted as Poisson."""
 MIN_BURSTY_CV = 2.0
 """Variation of the gaps from which ON/OFF periods are looked for."""
-_CV_RANGE = (0.1, 20.0)
-_CV_HALVINGS = 9
+STEP_PENALTY = 0.02
+"""Error that each doubling of a rate series must save: a longer one follows the noise of the trace."""
+_MAX_CV_FACTOR = 1.5
+"""How far the fitted CV may be from that of the recorded gaps, in the time in which the fitted rate is constant."""
+_ON_OFF_CVS = (0.2, 10.0)
+_CV_HALVINGS = 8
 _ARRIVALS_TO_SAMPLE = 300_000
 _MAX_SEEDS = 16
 
@@ -81,26 +85,44 @@ def _fit_series(arrival_s: Array, duration_s: float, targets: Mapping[int, float
     """The coarsest series that is good enough, or the closest one."""
     fits = []
     for step_s in (duration_s, *(step for step in STEPS_S if 1.0 < duration_s / step <= MAX_STEPS)):
-        process = _calibrated(partial(_series, arrival_s, duration_s, step_s), duration_s, targets, len(arrival_s))
-        fits.append(_judged(process, duration_s, targets, len(arrival_s)))
-        if fits[-1].median_error <= GOOD_ENOUGH:
-            return fits[-1]
-    return min(fits, key=lambda fit: fit.median_error)
+        gap_cv = _rescaled_cv(arrival_s, duration_s, step_s)
+        series = partial(_series, arrival_s, duration_s, step_s)
+        cvs = (gap_cv / _MAX_CV_FACTOR, gap_cv * _MAX_CV_FACTOR)
+        process = _calibrated(series, cvs, duration_s, targets, len(arrival_s))
+        fit = _judged(process, duration_s, targets, len(arrival_s))
+        if fit.median_error <= GOOD_ENOUGH:
+            return fit
+        fits.append((fit.median_error + STEP_PENALTY * math.log2(len(process.rates_rps)), fit))
+    return min(fits, key=lambda scored: scored[0])[1]
+
+
+def _rescaled_cv(arrival_s: Array, duration_s: float, step_s: float) -> float:
+    """CV of the gaps in a time that runs with the rate, in which a process that follows it has constant rate."""
+    counts, covered_s = _step_counts(arrival_s, duration_s, step_s)
+    edges_s = np.concatenate(([0.0], np.cumsum(covered_s)))
+    gaps = np.diff(np.interp(arrival_s, edges_s, np.concatenate(([0.0], np.cumsum(counts)))))
+    return float(np.clip(gaps.std() / gaps.mean(), 0.1, 20.0))
 
 
 def _series(arrival_s: Array, duration_s: float, step_s: float, cv: float) -> RateSeries:
     """Counts per step as rates, less the variance that the renewal process of this `cv` adds again."""
-    num_steps = math.ceil(duration_s / step_s)
-    counts = np.bincount(np.minimum((arrival_s / step_s).astype(np.int64), num_steps - 1), minlength=num_steps)
-    covered_s = np.minimum(step_s, duration_s - step_s * np.arange(num_steps))
-    # A count in a short last step is noise in the rate, so it is spread over the last two.
-    if num_steps > 1 and covered_s[-1] < step_s:
-        counts = counts.astype(float)
-        counts[-2:] = counts[-2:].sum() * covered_s[-2:] / covered_s[-2:].sum()
+    counts, covered_s = _step_counts(arrival_s, duration_s, step_s)
     rates = _without_noise(counts, cv) / covered_s
     return RateSeries(
         kind="rate_series", step_s=float(step_s), rates_rps=tuple(map(_rounded, rates)), cv=_rounded(cv), cyclic=True
     )
+
+
+def _step_counts(arrival_s: Array, duration_s: float, step_s: float) -> tuple[Array, Array]:
+    """Arrivals in each step and the seconds it covers, fewer in the last one."""
+    num_steps = math.ceil(duration_s / step_s)
+    index = np.minimum((arrival_s / step_s).astype(np.int64), num_steps - 1)
+    counts = np.bincount(index, minlength=num_steps).astype(float)
+    covered_s = np.minimum(step_s, duration_s - step_s * np.arange(num_steps))
+    # A count in a short last step is noise in the rate, so it is spread over the last two.
+    if num_steps > 1 and covered_s[-1] < step_s:
+        counts[-2:] = counts[-2:].sum() * covered_s[-2:] / covered_s[-2:].sum()
+    return counts, covered_s
 
 
 def _without_noise(counts: Array, cv: float) -> Array:
@@ -150,16 +172,20 @@ def _fit_on_off(arrival_s: Array, duration_s: float, targets: Mapping[int, float
             cv=_rounded(cv),
         )
 
-    fitted = _calibrated(process, duration_s, targets, len(arrival_s))
+    fitted = _calibrated(process, _ON_OFF_CVS, duration_s, targets, len(arrival_s))
     return [_judged(fitted, duration_s, targets, len(arrival_s))]
 
 
 def _calibrated(
-    process_of: Callable[[float], Process], duration_s: float, targets: Mapping[int, float], num_arrivals: int
+    process_of: Callable[[float], Process],
+    cvs: tuple[float, float],
+    duration_s: float,
+    targets: Mapping[int, float],
+    num_arrivals: int,
 ) -> Process:
-    """The process whose gap CV gives the trace's IDC in the shortest window, which grows with it."""
+    """The process with the gap CV, out of a range, that gives the trace's IDC in the shortest window."""
     shortest = min(targets)
-    low, high = _CV_RANGE
+    low, high = cvs
     for _ in range(_CV_HALVINGS):
         cv = math.sqrt(low * high)
         found = np.median(sampled_idc(process_of(cv), duration_s, [shortest], _num_seeds(num_arrivals) // 2))

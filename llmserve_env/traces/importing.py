@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 from llmserve_env.errors import TraceFormatError
 from llmserve_env.traces.bad_rows import BadRows
-from llmserve_env.traces.fields import parse_chunk
+from llmserve_env.traces.fields import RowCounts, parse_chunk
 from llmserve_env.traces.formats import LogFormat
 from llmserve_env.traces.metadata import METADATA_KEY, TraceMetadata
-from llmserve_env.traces.rows import RowCounts, read_rows
+from llmserve_env.traces.rows import read_rows
 from llmserve_env.traces.source import Progress, open_log
 
 _ROW_GROUP_ROWS = 1 << 19
@@ -70,7 +70,7 @@ def import_trace(
     num_rows = 0
     try:
         with open_log(log, progress) as source, _Writer(unfinished) as writer:
-            for chunk in read_rows(source.text, log_format, counts):
+            for chunk in read_rows(source.text, log_format, str(log)):
                 table = parse_chunk(chunk, log_format, counts)
                 if table.num_rows:
                     arrivals.add(table["arrival"])

@@ -5,81 +5,83 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from llmserve_env.errors import TraceFormatError
-from llmserve_env.traces.bad_rows import BadRows
 from llmserve_env.traces.formats import LogFormat, formats_with_columns
 
 CHUNK_ROWS = 1 << 16
 _LABEL_SEPARATOR = " / "
 
 
+class Problem(NamedTuple):
+    """Lines that hold no row, from `line` on."""
+
+    line: int
+    reason: str
+    num_lines: int = 1
+
+
 @dataclass(slots=True)
 class RawChunk:
-    """Values as the log has them; every list is as long as `lines`."""
+    """Values as the log has them; every list of values is as long as `lines`."""
 
-    lines: list[int]
-    values: dict[str, list[Any]]
-
-
-@dataclass(slots=True)
-class RowCounts:
-    """Rows left out: those that are defects of the log, and requests that failed when they were served."""
-
-    bad: BadRows
+    lines: list[int] = field(default_factory=list)
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    num_lines: dict[int, int] = field(default_factory=dict)
+    """Of the rows that take more than one line."""
+    problems: list[Problem] = field(default_factory=list)
     failed_requests: int = 0
 
 
-def read_rows(text: TextIO, log_format: LogFormat, counts: RowCounts) -> Iterator[RawChunk]:
+def read_rows(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """The rows of a log, whatever its container."""
     reader = read_csv if log_format.container == "csv" else read_jsonl
-    return reader(text, log_format, counts)
+    return reader(text, log_format, source)
 
 
-def read_csv(text: TextIO, log_format: LogFormat, counts: RowCounts) -> Iterator[RawChunk]:
+def read_csv(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """Chunks of a CSV file with a header line."""
     reader = csv.reader(text, delimiter=log_format.delimiter, skipinitialspace=True)
     header = next(reader, [])
-    positions = _positions([name.strip() for name in header], log_format, counts.bad.source)
-    for lines, rows in _csv_chunks(reader, len(header), counts.bad):
-        columns = list(zip(*rows, strict=True))
-        values = {name: _joined([columns[i] for i in where]) for name, where in positions.items()}
-        yield RawChunk(lines, values)
-
-
-def _csv_chunks(reader: Any, width: int, bad: BadRows) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Rows of the right width with the line each starts on."""
-    lines: list[int] = []
-    rows: list[list[str]] = []
+    positions = _positions([name.strip() for name in header], log_format, source)
     while True:
+        chunk = RawChunk()
+        rows = _csv_rows(reader, len(header), chunk)
+        columns = list(zip(*rows, strict=True)) or [()] * len(header)
+        chunk.values = {name: _joined([columns[i] for i in where]) for name, where in positions.items()}
+        yield chunk
+        if len(rows) < CHUNK_ROWS:
+            return
+
+
+def _csv_rows(reader: Any, width: int, chunk: RawChunk) -> list[list[str]]:
+    """Rows of the right width up to a chunk; the line each starts on and what is no row go into the chunk."""
+    rows: list[list[str]] = []
+    while len(rows) < CHUNK_ROWS:
         start = reader.line_num + 1
         try:
             row = next(reader)
         except StopIteration:
             break
         except csv.Error as error:
-            bad.add(start, f"is not CSV: {error}", reader.line_num - start + 1)
+            chunk.problems.append(Problem(start, f"is not CSV: {error}", reader.line_num - start + 1))
             continue
-        if len(row) != width:
-            # A blank line holds no request, so it is no bad row either.
-            if row:
-                _add_misshapen(bad, start, reader.line_num, len(row), width)
-            continue
-        lines.append(start)
-        rows.append(row)
-        if len(rows) == CHUNK_ROWS:
-            yield lines, rows
-            lines, rows = [], []
-    if rows:
-        yield lines, rows
+        if len(row) == width:
+            if reader.line_num > start:
+                chunk.num_lines[len(rows)] = reader.line_num - start + 1
+            chunk.lines.append(start)
+            rows.append(row)
+        elif row:  # a blank line holds no request, so it is no bad row either
+            chunk.problems.append(_misshapen(start, reader.line_num, len(row), width))
+    return rows
 
 
-def _add_misshapen(bad: BadRows, start: int, end: int, found: int, width: int) -> None:
+def _misshapen(start: int, end: int, found: int, width: int) -> Problem:
     spread = f" over lines {start} to {end} (an open quote?)" if end > start else ""
-    bad.add(start, f"has {found} fields{spread}; the header has {width}", end - start + 1)
+    return Problem(start, f"has {found} fields{spread}; allowed: {width}, as in the header", end - start + 1)
 
 
 def _positions(header: list[str], log_format: LogFormat, source: str) -> dict[str, tuple[int, ...]]:
@@ -109,42 +111,44 @@ def _joined(columns: list[tuple[str, ...]]) -> list[str]:
     return [_LABEL_SEPARATOR.join(parts) for parts in zip(*columns, strict=True)]
 
 
-def read_jsonl(text: TextIO, log_format: LogFormat, counts: RowCounts) -> Iterator[RawChunk]:
+def read_jsonl(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """Chunks of a file with one JSON object per line."""
     getters = {name: _getter(paths) for name, paths in log_format.columns.items()}
-    chunk = RawChunk([], {name: [] for name in getters})
     has_failed = log_format.has_failed
-    for line, record in _json_records(text, counts.bad):
+    chunk = RawChunk(values={name: [] for name in getters})
+    for line, content in zip(count(1), text, strict=False):
+        if line == 1 and content.lstrip().startswith("["):
+            raise TraceFormatError(
+                f"{source}:1: is a JSON array; allowed: one JSON object per line (as jq -c '.[]' writes)"
+            )
+        record = _record(line, content, chunk.problems)
+        if record is None:
+            continue
         if has_failed is not None and has_failed(record):
-            counts.failed_requests += 1
+            chunk.failed_requests += 1
             continue
         chunk.lines.append(line)
         for name, get in getters.items():
             chunk.values[name].append(get(record))
         if len(chunk.lines) == CHUNK_ROWS:
             yield chunk
-            chunk = RawChunk([], {name: [] for name in getters})
-    if chunk.lines:
-        yield chunk
+            chunk = RawChunk(values={name: [] for name in getters})
+    yield chunk
 
 
-def _json_records(text: TextIO, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, content in zip(count(1), text, strict=False):
-        if not content.strip():
-            continue
-        if line == 1 and content.lstrip().startswith("["):
-            raise TraceFormatError(
-                f"{bad.source}:1: is a JSON array; allowed: one JSON object per line (as from jq -c '.[]')"
-            )
-        try:
-            record = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            bad.add(line, f"is not JSON: {error}")
-            continue
-        if isinstance(record, dict):
-            yield line, record
-        else:
-            bad.add(line, f"is a JSON {type(record).__name__}; allowed: an object")
+def _record(line: int, content: str, problems: list[Problem]) -> dict[str, Any] | None:
+    """The object on a line; None for a blank line, and for a problem that is noted."""
+    if not content.strip():
+        return None
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        problems.append(Problem(line, f"is not JSON: {error}; allowed: one JSON object per line"))
+        return None
+    if isinstance(record, dict):
+        return record
+    problems.append(Problem(line, f"is a JSON {type(record).__name__}; allowed: an object"))
+    return None
 
 
 def _getter(paths: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Any]:

@@ -177,14 +177,13 @@ def bands(prompt_tokens: Array, num_bands: int = NUM_BANDS) -> Array:
 
 def dependence(prompt_tokens: Array, output_tokens: Array) -> Dependence:
     """Correlation of the logarithms, and the share of variance that prompt deciles explain."""
-    prompt, output = np.log(prompt_tokens), np.log(output_tokens)
-    total = output.var()
-    if not total or not prompt.var():
+    if not np.ptp(prompt_tokens) or not np.ptp(output_tokens):
         return Dependence(0.0, 0.0)
+    prompt, output = np.log(prompt_tokens), np.log(output_tokens)
     band = np.searchsorted(bands(prompt_tokens), prompt_tokens)
     sizes = np.bincount(band)
     means = np.bincount(band, output) / np.maximum(sizes, 1)
-    explained = np.sum(sizes * (means - output.mean()) ** 2) / (len(output) * total)
+    explained = np.sum(sizes * (means - output.mean()) ** 2) / (len(output) * output.var())
     return Dependence(float(np.corrcoef(prompt, output)[0, 1]), float(explained))
 
 

@@ -114,14 +114,15 @@ def _clean_fractions(values: pa.Array, unit: TimeUnit) -> pa.Array:
     if not (pa.types.is_floating(values.type) or pa.types.is_string(values.type)):
         raise pa.ArrowInvalid("not numbers")
     try:
-        scaled = np.rint(values.cast(pa.float64()).to_numpy(zero_copy_only=False) * _NS_PER_UNIT[unit])
+        numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         if unit == "auto":
             return _clean_iso(values)
         raise
-    if not np.all(np.abs(scaled) < _MAX_NS):
+    scale = _NS_PER_UNIT[unit]
+    if not np.all(np.abs(numbers) < _MAX_NS / scale):
         raise pa.ArrowInvalid("beyond 64 bits")
-    return pa.array(scaled.astype(np.int64))
+    return pa.array(np.rint(numbers * scale).astype(np.int64))
 
 
 def _clean_iso(values: pa.Array) -> pa.Array:
@@ -185,8 +186,10 @@ def _arrival(value: Any, unit: TimeUnit) -> int:
     if _is_missing(value):
         raise _BadValue(f"is missing; {allowed}")
     number = None if unit == "iso" else _number(value)
-    at_ns = _iso_ns(value, unit) if number is None else round(number * _NS_PER_UNIT[unit])
-    if at_ns is None or not 0 <= at_ns <= _MAX_NS:
+    if number is not None and 0 <= number < _MAX_NS / _NS_PER_UNIT[unit]:
+        return round(number * _NS_PER_UNIT[unit])
+    at_ns = _iso_ns(value, unit) if number is None else None
+    if at_ns is None or at_ns < 0:
         raise _BadValue(f"{_shown(value)}; {allowed}")
     return at_ns
 
