@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from llmserve_env.request_table import RequestTable
+from llmserve_env.errors import ConfigError
 from llmserve_env.traces.fit_lengths import MIN_EXPLAINED
 from llmserve_env.traces.statistics import (
     Traffic,
@@ -24,6 +26,8 @@ from llmserve_env.traces.statistics import (
 from llmserve_env.traces.trace import Trace
 from llmserve_env.workloads.sampling import sample
 from llmserve_env.workloads.spec import WorkloadSpec
+
+Array = npt.NDArray[Any]
 
 MAX_IDC_ERROR = 0.20
 MAX_QUANTILE_ERROR = 0.05
@@ -74,20 +78,41 @@ class Fidelity:
 def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = None) -> Fidelity:
     """Sample the workload over the length of the trace, and compare.
 
-    IDC is held to 20 % in windows that the log's clock resolves, quantiles of lengths to 5 % (or one token).
+    IDC is held to 20 % in windows that the log's clock resolves, quantiles of lengths to 5 %.
     """
     if num_seeds is None:
         num_seeds = max(3, min(_MAX_SEEDS, _REQUESTS_TO_SAMPLE // len(trace)))
     horizon_s = max(1, round(span_s(trace)))
     over_trace = WorkloadSpec.model_validate(spec.model_copy(update={"horizon_s": horizon_s}).model_dump(by_alias=True))
-    tables = [table for seed in range(num_seeds) if len(table := sample(over_trace, seed))]
-    found = [traffic_of_table(table, float(horizon_s)) for table in tables]
-    recorded = traffic_of(trace)
-    figures = [*_arrival_figures(trace, recorded, found), *_length_figures(trace, tables)]
+    samples = [_measured(over_trace, seed) for seed in range(num_seeds)]
+    figures = [*_arrival_figures(trace, [one.traffic for one in samples]), *_length_figures(trace, samples)]
     return Fidelity(tuple(figures), num_seeds)
 
 
-def _arrival_figures(trace: Trace, recorded: Traffic, found: list[Traffic]) -> Iterator[Figure]:
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What is kept of one seed's requests."""
+
+    traffic: Traffic
+    prompt_tokens: Array
+    output_tokens: Array
+    has_sessions: bool
+
+
+def _measured(spec: WorkloadSpec, seed: int) -> _Sample:
+    table = sample(spec, seed)
+    if not len(table):
+        raise ConfigError(f"the workload makes no request in {spec.horizon_s} s with seed {seed}; raise its rates")
+    return _Sample(
+        traffic_of_table(table, float(spec.horizon_s)),
+        table.prompt_tokens.astype(np.int32),
+        table.output_tokens.astype(np.int32),
+        bool(np.any(table.session_id >= 0)),
+    )
+
+
+def _arrival_figures(trace: Trace, found: list[Traffic]) -> Iterator[Figure]:
+    recorded = traffic_of(trace)
     yield _over_seeds("mean rps", recorded.mean_rps, [traffic.mean_rps for traffic in found])
     spread = spread_over_clock(trace.arrival_s)
     for window, idc in judged_idc(trace.arrival_s, recorded.duration_s).items():
@@ -101,30 +126,23 @@ def _arrival_figures(trace: Trace, recorded: Traffic, found: list[Traffic]) -> I
         yield _over_seeds("empty seconds", recorded.empty_seconds_fraction, empty)
 
 
-def _length_figures(trace: Trace, tables: list[RequestTable]) -> Iterator[Figure]:
+def _length_figures(trace: Trace, samples: list[_Sample]) -> Iterator[Figure]:
     """Quantiles of lengths; in sessions prompts follow from the turns before, and are compared without a bar."""
-    prompt = np.concatenate([table.prompt_tokens for table in tables])
-    output = np.concatenate([table.output_tokens for table in tables])
-    has_sessions = any(np.any(table.session_id >= 0) for table in tables)
-    by_seed = [percentiles(table.prompt_tokens) for table in tables]
-    bar = None if has_sessions else MAX_QUANTILE_ERROR
-    yield from _quantiles("prompt", percentiles(trace.prompt_tokens), percentiles(prompt), by_seed, bar)
-    by_seed = [percentiles(table.output_tokens) for table in tables]
-    yield from _quantiles("output", percentiles(trace.output_tokens), percentiles(output), by_seed, bar)
+    bar = None if any(one.has_sessions for one in samples) else MAX_QUANTILE_ERROR
+    prompts = [one.prompt_tokens for one in samples]
+    outputs = [one.output_tokens for one in samples]
+    yield from _quantiles("prompt", trace.prompt_tokens, prompts, bar)
+    yield from _quantiles("output", trace.output_tokens, outputs, bar)
     explained = dependence(trace.prompt_tokens, trace.output_tokens).explained_by_band
     if explained >= MIN_EXPLAINED:
-        found = [dependence(table.prompt_tokens, table.output_tokens).explained_by_band for table in tables]
+        found = [dependence(one.prompt_tokens, one.output_tokens).explained_by_band for one in samples]
         yield _over_seeds("output explained by prompt", explained, found)
 
 
-def _quantiles(
-    name: str,
-    recorded: Mapping[int, float],
-    pooled: Mapping[int, float],
-    by_seed: list[dict[int, float]],
-    max_error: float | None,
-) -> Iterator[Figure]:
-    for percentile, of_trace in recorded.items():
+def _quantiles(name: str, recorded: Array, drawn: list[Array], max_error: float | None) -> Iterator[Figure]:
+    pooled = percentiles(np.concatenate(drawn))
+    by_seed = [percentiles(values) for values in drawn]
+    for percentile, of_trace in percentiles(recorded).items():
         low, high = np.percentile([found[percentile] for found in by_seed], (10, 90))
         yield Figure(f"{name} p{percentile}", of_trace, pooled[percentile], float(low), float(high), max_error)
 

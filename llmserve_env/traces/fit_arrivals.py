@@ -28,7 +28,7 @@ KINDS: tuple[Kind, ...] = ("auto", "rate_series", "on_off")
 STEPS_S = (3600, 1800, 600, 300, 120, 60, 30, 20, 10, 5, 2, 1)
 MAX_STEPS = 10_000
 GOOD_ENOUGH = 0.1
-"""Error of the IDC below which a coarser, shorter rate series is preferred to a closer one."""
+"""Error of the IDC from which on finer rate series are not tried."""
 MIN_REQUESTS = 100
 """Fewer arrivals say nothing about burstiness: they are fitted as Poisson."""
 MIN_BURSTY_CV = 2.0
@@ -82,7 +82,7 @@ def fit_arrivals(arrival_s: Array, duration_s: float, kind: Kind = "auto") -> li
 
 
 def _fit_series(arrival_s: Array, duration_s: float, targets: Mapping[int, float]) -> ArrivalFit:
-    """The coarsest series that is good enough, or the closest one."""
+    """The series with the smallest error and length, of those no finer than the first that is good enough."""
     fits = []
     for step_s in (duration_s, *(step for step in STEPS_S if 1.0 < duration_s / step <= MAX_STEPS)):
         gap_cv = _rescaled_cv(arrival_s, duration_s, step_s)
@@ -90,9 +90,9 @@ def _fit_series(arrival_s: Array, duration_s: float, targets: Mapping[int, float
         cvs = (gap_cv / _MAX_CV_FACTOR, gap_cv * _MAX_CV_FACTOR)
         process = _calibrated(series, cvs, duration_s, targets, len(arrival_s))
         fit = _judged(process, duration_s, targets, len(arrival_s))
-        if fit.median_error <= GOOD_ENOUGH:
-            return fit
         fits.append((fit.median_error + STEP_PENALTY * math.log2(len(process.rates_rps)), fit))
+        if fit.median_error <= GOOD_ENOUGH:
+            break
     return min(fits, key=lambda scored: scored[0])[1]
 
 

@@ -66,6 +66,20 @@ class _Group:
     turns: Turns
     prefix_tokens: int
 
+    @property
+    def has_sessions(self) -> bool:
+        return self.turns.has_later or self.prefix_tokens > 0
+
+    @property
+    def rows(self) -> Array:
+        """Every request, in order of arrival."""
+        return np.sort(np.concatenate((self.turns.first, self.turns.later)))
+
+    @property
+    def arriving(self) -> Array:
+        """Requests that arrive by themselves: later turns follow from the first ones."""
+        return self.turns.first if self.has_sessions else self.rows
+
 
 def fit_trace(trace: Trace, options: FitOptions | None = None) -> FittedWorkload:
     """A workload with the trace's arrivals, lengths, tenants, sessions and shared prefixes.
@@ -79,8 +93,9 @@ def fit_trace(trace: Trace, options: FitOptions | None = None) -> FittedWorkload
         source, found = _source(trace, group, options)
         sources.append(source)
         notes += found
-    # A context window as long as the longest recorded request, wherever the generator makes longer ones.
-    longest = int((trace.prompt_tokens.astype(np.int64) + trace.output_tokens).max())
+    # A context window as long as the longest recorded request, with room for an answer to every prompt.
+    recorded = trace.prompt_tokens.astype(np.int64) + trace.output_tokens
+    longest = max(int(recorded.max()), 2 + int(trace.prefix_tokens.max()))
     data: dict[str, Any] = {
         "horizon_s": options.horizon_s or max(1, round(span_s(trace))),
         "max_total_tokens": longest,
@@ -144,9 +159,7 @@ def _rows_of_sessions(trace: Trace, rows: Array, first: Array) -> Array:
 
 
 def _source(trace: Trace, group: _Group, options: FitOptions) -> tuple[dict[str, Any], list[str]]:
-    first = group.turns.first
-    start_s = trace.arrival_s[first]
-    fits = fit_arrivals(start_s, span_s(trace), options.arrivals)
+    fits = fit_arrivals(trace.arrival_s[group.arriving], span_s(trace), options.arrivals)
     if not fits:
         raise ConfigError(
             f"the arrivals of {group.tenant!r} have no ON/OFF process with their mean rate and dispersion; "
@@ -159,7 +172,7 @@ def _source(trace: Trace, group: _Group, options: FitOptions) -> tuple[dict[str,
         "arrivals": _arrivals_data(fits[0], options),
         "kinds": _kinds(trace, group, options),
     }
-    if group.turns.has_later or group.prefix_tokens:
+    if group.has_sessions:
         source["sessions"], found = sessions_law(trace, group.turns, group.prefix_tokens)
         notes += [f"{where}: {note}" for note in found]
     return source, notes
@@ -178,19 +191,15 @@ def _arrivals_data(fit: ArrivalFit, options: FitOptions) -> dict[str, Any]:
 
 def _kinds(trace: Trace, group: _Group, options: FitOptions) -> list[dict[str, Any]]:
     """One kind per priority, with the lengths of its requests."""
-    turns = group.turns
-    has_sessions = turns.has_later or group.prefix_tokens > 0
-    first = turns.first if has_sessions else np.sort(np.concatenate((turns.first, turns.later)))
-    everything = np.sort(np.concatenate((turns.first, turns.later)))
     kinds = []
-    for priority in np.unique(trace.priority[first]).tolist():
-        opening = first[trace.priority[first] == priority]
-        # A session keeps the priority it opens with; priorities that never open one tell its later lengths nothing.
+    arriving, everything = group.arriving, group.rows
+    for priority in np.unique(trace.priority[arriving]).tolist():
+        opening = arriving[trace.priority[arriving] == priority]
         rows = everything[trace.priority[everything] == priority]
         own = np.maximum(trace.prompt_tokens[opening].astype(np.int64) - group.prefix_tokens, 1)
         kinds.append(
             {
-                "share": len(opening) / len(first),
+                "share": len(opening) / len(arriving),
                 "class": _class_name(priority),
                 "prompt_tokens": token_law(own),
                 "output_tokens": output_law(trace.prompt_tokens[rows], trace.output_tokens[rows]),

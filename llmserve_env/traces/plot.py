@@ -63,8 +63,13 @@ def _draw_lengths(axes: Any, trace: Trace) -> None:
 def _draw_outputs(axes: Any, trace: Trace) -> None:
     ends = bands(trace.prompt_tokens)
     band_of = np.searchsorted(ends, trace.prompt_tokens)
-    groups = [trace.output_tokens[band_of == band] for band in range(len(ends) + 1)]
     labels = [f"≤ {end}" for end in (*ends.tolist(), int(trace.prompt_tokens.max()))]
-    axes.boxplot(groups, tick_labels=labels, whis=(5, 95), showfliers=False)
+    boxes = [_box(trace.output_tokens[band_of == band], label) for band, label in enumerate(labels)]
+    axes.bxp(boxes, showfliers=False)
     axes.tick_params(axis="x", rotation=45)
     axes.set(title="output by prompt band (5 to 95 %)", xlabel="prompt tokens", ylabel="output tokens", yscale="log")
+
+
+def _box(values: Any, label: str) -> dict[str, Any]:
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    return {"label": label, **dict(zip(names, np.percentile(values, (5, 25, 50, 75, 95)), strict=True))}

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TextIO
 from llmserve_env.errors import TraceFormatError
 from llmserve_env.traces.formats import LogFormat, formats_with_columns
 
-CHUNK_ROWS = 1 << 16
+CHUNK_ROWS = 1 << 12
+"""Small enough that the garbage collector has little to walk through, large enough for columns to pay."""
 _LABEL_SEPARATOR = " / "
 
 

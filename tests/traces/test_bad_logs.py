@@ -56,8 +56,8 @@ BAD_ROWS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "tenant in another encoding": (
         "csv",
-        HEAD.encode().replace(b"\n", b",tenant\n") + b"0,1,1,caf\xe9\n",
-        "log:2: tenant: 'caf\\udce9'; allowed: text in UTF-8",
+        HEAD.encode().replace(b"\n", b",tenant\n") + b"0,1,1,Z\xfcri\n",
+        "log:2: tenant: 'Z\\udcfcri'; allowed: text in UTF-8",
     ),
     "answer without prompt": ("burstgpt", BURSTGPT + "5,GPT-4,0,7,7,API log\n", "log:2: Request tokens: 0; allowed"),
     "broken JSON": ("jsonl", GOOD_JSON + '{"arrival_s": 1,\n', "log:2: is not JSON"),

@@ -77,6 +77,18 @@ def test_a_few_requests_are_fitted_by_their_mean_rate(trace_of: Loader) -> None:
     assert len(sample(fitted.spec, 0)) > 0
 
 
+def test_one_request_is_enough(trace_of: Loader) -> None:
+    trace = trace_of(arrival_s=[3], prompt_tokens=[64], output_tokens=[1], prefix=["p"], prefix_tokens=[64])
+    assert fit_trace(trace).spec.sources[0].prefix_tokens == 64
+
+
+def test_a_few_stray_sessions_are_no_reason_for_sessions(trace_of: Loader) -> None:
+    steady = arrivals(RateSeries(kind="rate_series", step_s=900.0, rates_rps=(5.0,)), 900.0)
+    session = ["s" if i in (10, 500) else "" for i in range(len(steady))]
+    fitted = fit_trace(trace_of(arrival_s=steady, session=session, **lengths(len(steady))))
+    assert fitted.spec.sources[0].sessions is None
+
+
 def test_what_is_written_is_what_was_fitted(trace_of: Loader) -> None:
     steady = arrivals(RateSeries(kind="rate_series", step_s=600.0, rates_rps=(4.0,)), 600.0)
     trace = trace_of(arrival_s=steady, **lengths(len(steady)))
