@@ -20,7 +20,6 @@ SCORING_DTYPE = np.dtype(
         ("quality", "f8", (MAX_CLASSES, NUM_TIERS)),
         ("itl_target_ms", "f8"),
         ("memory_limit_gb", "f8"),
-        ("memory_soft_fraction", "f8"),
         ("busy_share", "f8"),
         ("price_usd_per_hour", "f8"),
         ("max_gpus", "f8"),
@@ -110,10 +109,8 @@ def score_windows(scoring, memory, window, metrics, terms):  # type: ignore[no-u
         reserved_gpu_s = m.reserved_gb_s / s.memory_limit_gb
         out.cost_usd = s.price_usd_per_hour / S_PER_HOUR * (s.busy_share * m.busy_gpu_s + (1.0 - s.busy_share) * reserved_gpu_s)
         out.cost = min(out.cost_usd / (s.price_usd_per_hour / S_PER_HOUR * s.max_gpus * s.window_s), 1.0)
-        soft = s.memory_soft_fraction * s.memory_limit_gb
-        pressure = max(m.peak_memory_gb - soft, 0.0) / (s.memory_limit_gb - soft)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
-        out.memory = 1.0 if w.ooms > 0 else min(max(pressure, thrash), 1.0)
+        out.memory = 1.0 if w.ooms > 0 else min(max(m.peak_memory_gb / s.memory_limit_gb, thrash), 1.0)
         reward = s.weights[0] * out.throughput - s.weights[1] * out.latency - s.weights[2] * out.violations
         reward -= s.weights[3] * out.cost + s.weights[4] * out.memory
         out.reward = min(max(reward, -1.0), 1.0)

@@ -35,7 +35,7 @@ def scoring_record(task: Task, weights: RewardWeights) -> Array:
     for k, name in enumerate(task.workload.class_names):
         row["class_weight"][k] = task.reward.class_weights[name]
         row["quality"][k] = task.reward.quality[name]
-    for name in ("itl_target_ms", "memory_soft_fraction", "busy_share"):
+    for name in ("itl_target_ms", "busy_share"):
         row[name] = getattr(task.reward, name)
     row["memory_limit_gb"] = task.deployment.memory_limit_gb
     row["price_usd_per_hour"] = task.fleet.costs.price_usd_per_hour

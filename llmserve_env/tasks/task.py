@@ -60,8 +60,6 @@ class RewardSpec(Part):
 
     weights: RewardWeights
     itl_target_ms: Positive
-    memory_soft_fraction: Fraction = 0.85
-    """Memory in use above this share of the limit counts as pressure."""
     busy_share: Fraction = 0.5
     """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
     class_weights: dict[Name, NonNegative]

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numba import config, njit
 
 
@@ -28,6 +29,9 @@ def cache_folder() -> Path:
 
 
 config.CACHE_DIR = str(cache_folder())
+if config.DISABLE_JIT:
+    # Interpreted kernels wrap unsigned integers as compiled ones do, without a warning.
+    np.seterr(over="ignore")
 
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 kernel: Any = njit(forceinline=True, **_INNER)

@@ -1,0 +1,154 @@
+"""One episode: reset by a seed, step by knobs, and a log that is enough to do it all again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.env.kernels import TERMS_DTYPE
+from llmserve_env.env.knob_values import KNOBS, NAMES
+from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.engine.metrics import METRICS_DTYPE
+from llmserve_env.engine.state import WINDOW_DTYPE
+from llmserve_env.errors import EpisodeStateError, VersionMismatchError
+from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.task import RewardWeights, Task
+from llmserve_env.version import ENVIRONMENT_VERSION
+from llmserve_env.workloads import TrafficSchedule, schedule
+
+Array = npt.NDArray[Any]
+MAX_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLog:
+    """What happened, as causes: replaying them gives every figure again, bit by bit."""
+
+    task_id: str
+    task_version: int
+    environment_version: str
+    seed: int
+    actions: tuple[tuple[float, ...], ...]
+    """Requested knobs of each step, in the order of the action."""
+    rewards: tuple[float, ...] = ()
+    """Rewards as they were paid; a replay that pays others refuses the log."""
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """Per-step records of an episode."""
+
+    terms: Array
+    metrics: Array
+    window: Array
+    knobs: Array
+    """Knobs that applied, after masks and rests."""
+    requested: Array
+    num_steps: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, steps: int) -> Trajectory:
+        """Room for an episode."""
+        width = len(KNOBS)
+        return cls(
+            np.zeros(steps, TERMS_DTYPE), np.zeros(steps, METRICS_DTYPE), np.zeros(steps, WINDOW_DTYPE), np.zeros((steps, width)), np.zeros((steps, width))
+        )
+
+
+class Episode:
+    """An episode of one task, in process. The server, the Gymnasium environment, agents and graders all drive this."""
+
+    def __init__(self, task: Task | str | int, *, weights: RewardWeights | None = None) -> None:
+        self.task = task if isinstance(task, Task) else load_task(task)
+        self.rollouts = Rollouts(self.task, 1, weights)
+        self.trajectory = Trajectory.empty(self.task.steps)
+        self.seed: int | None = None
+        self._schedule: TrafficSchedule | None = None
+
+    def reset(self, seed: int) -> None:
+        """Start afresh; the same seed brings the same traffic whatever is done to it."""
+        if not 0 <= seed <= MAX_SEED:
+            raise EpisodeStateError(f"seed must be a whole number from 0 to {MAX_SEED}; got {seed!r}")
+        self.seed = seed
+        self.rollouts.reset(0, seed)
+        self.trajectory = Trajectory.empty(self.task.steps)
+        self._schedule = None
+
+    @property
+    def step_count(self) -> int:
+        return self.trajectory.num_steps
+
+    @property
+    def is_done(self) -> bool:
+        return self.step_count >= self.task.steps
+
+    @property
+    def schedule(self) -> TrafficSchedule:
+        """Expected traffic of this seed, for phases, plots and forecasting agents."""
+        if self._schedule is None:
+            if self.seed is None:
+                raise EpisodeStateError("reset the episode before asking for its traffic")
+            self._schedule = schedule(self.task.workload, self.seed)
+        return self._schedule
+
+    @property
+    def phase(self) -> str:
+        """Phase of the traffic in the window just served (of the first window before any)."""
+        second = max(int(self.step_count * self.task.window_s) - 1, 0)
+        return str(self.schedule.phase[min(second, len(self.schedule.phase) - 1)])
+
+    def step(self, knobs: Array) -> None:
+        """Serve one window under these knobs (validated values in the order of the action)."""
+        if self.seed is None:
+            raise EpisodeStateError("reset the episode before its first step")
+        if self.is_done:
+            raise EpisodeStateError(f"the episode ended after {self.task.steps} steps; reset to start another")
+        self.rollouts.step(knobs[None])
+        t, trajectory = self.trajectory.num_steps, self.trajectory
+        trajectory.terms[t] = self.rollouts.terms[0]
+        trajectory.metrics[t] = self.rollouts.metrics[0]
+        trajectory.window[t] = self.rollouts.window[0]
+        trajectory.knobs[t] = self.rollouts.memory[0]["current"]
+        trajectory.requested[t] = knobs
+        trajectory.num_steps = t + 1
+
+    @property
+    def reward(self) -> float:
+        """Reward of the last step."""
+        return float(self.rollouts.terms[0]["reward"])
+
+    @property
+    def held_knobs(self) -> tuple[str, ...]:
+        """Knobs whose requested change did not apply in the last step, masked or resting."""
+        return tuple(name for name, held in zip(NAMES, self.rollouts.memory[0]["held"], strict=True) if held)
+
+    def log(self) -> EpisodeLog:
+        """The causes so far."""
+        n = self.step_count
+        return EpisodeLog(
+            task_id=self.task.id,
+            task_version=self.task.version,
+            environment_version=ENVIRONMENT_VERSION,
+            seed=int(self.seed or 0),
+            actions=tuple(tuple(float(v) for v in row) for row in self.trajectory.requested[:n]),
+            rewards=tuple(float(v) for v in self.trajectory.terms["reward"][:n]),
+        )
+
+
+def replay(log: EpisodeLog, task: Task | None = None) -> Episode:
+    """Live through a log again. Another version of the task or the environment is refused: its figures would not be the same."""
+    task = task or load_task(log.task_id)
+    if (task.version, ENVIRONMENT_VERSION) != (log.task_version, log.environment_version):
+        raise VersionMismatchError(
+            f"the log is of {log.task_id} version {log.task_version} on environment {log.environment_version}; "
+            f"here are version {task.version} and {ENVIRONMENT_VERSION}: play it again with this version"
+        )
+    episode = Episode(task)
+    episode.reset(log.seed)
+    for action in log.actions:
+        episode.step(np.array(action))
+    return episode
