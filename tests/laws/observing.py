@@ -1,0 +1,191 @@
+"""What the laws look at. The only file here that knows how the engine lays out its memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from llmserve_env.engine.engine import Engine
+from llmserve_env.engine.state import (
+    HELD,
+    LOG_EMIT,
+    LOG_ITEM,
+    LOG_STEP,
+    MUTABLE_FIELDS,
+    REFS,
+    REQUEST,
+    TABLE,
+    cache_shape,
+)
+from tests.engine.random_cases import Case
+
+JIT_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+seeds = st.integers(0, 2**32 - 1)
+law = settings(max_examples=6 if JIT_IS_OFF else 150)
+"""As plain Python a case takes half a second; compiled, a millisecond."""
+
+
+def engine_of(case: Case, **options: Any) -> Engine:
+    """A fresh engine for a case."""
+    return Engine(case.deployment, case.requests, case.seed, **options)
+
+
+def windows_of(engine: Engine, case: Case) -> Iterator[int]:
+    """Serve a case window by window; yields the number of each window that has ended."""
+    for number, (until_ps, knobs) in enumerate(case.windows):
+        engine.serve(knobs, until_ps)
+        yield number
+
+
+def serve_case(case: Case, **options: Any) -> Engine:
+    """A case served to its end."""
+    engine = engine_of(case, **options)
+    for _ in windows_of(engine, case):
+        pass
+    return engine
+
+
+def counted(engine: Engine, name: str) -> int:
+    """A counter of the window that has just ended."""
+    return int(engine.state.window[0][name])
+
+
+def running_ids(engine: Engine) -> list[list[int]]:
+    """Running requests of each replica, in admission order."""
+    return [r["running"][REQUEST, : r["num_running"]].tolist() for r in engine.state.replicas[0]]
+
+
+def waiting_ids(engine: Engine) -> list[list[int]]:
+    """Waiting requests of each replica, class by class."""
+    links = engine.state.progress[0]["next"]
+    return [[q for head in r["head"].tolist() for q in _chain(head, links)] for r in engine.state.replicas[0]]
+
+
+def transferring_ids(engine: Engine) -> list[int]:
+    """Requests between a prefill replica and a base replica."""
+    return list(_chain(int(engine.state.environment[0]["handoff_head"]), engine.state.progress[0]["next"]))
+
+
+def _chain(head: int, links: NDArray[np.int32]) -> Iterator[int]:
+    while head >= 0:
+        yield head
+        head = int(links[head])
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The KV blocks of one replica."""
+
+    num_blocks: int
+    used_blocks: int
+    held_blocks: list[int]
+    """Of each running request."""
+    holders_of_block: dict[int, int]
+    """Running requests that hold each block; empty where blocks are only counted."""
+    references: dict[int, int]
+    """The pool's own book of the same."""
+    free_blocks: int
+    """Blocks in the free lists; where blocks are only counted, what is not used."""
+    is_stale: bool
+    """A knob has changed the size, and no iteration has been scheduled since."""
+
+
+def pools(engine: Engine) -> list[Pool]:
+    """The KV pool of each replica."""
+    size, per_request = cache_shape(engine.deployment)
+    return [_pool(engine, r, size, per_request) for r in range(engine.deployment.max_num_replicas)]
+
+
+def _pool(engine: Engine, r: int, size: int, per_request: int) -> Pool:
+    replica = engine.state.replicas[0, r]
+    held = replica["running"][HELD, : replica["num_running"]].tolist()
+    num_blocks, used = int(replica["num_blocks"]), int(replica["used_blocks"])
+    free = num_blocks - used
+    holders: dict[int, int] = {}
+    references: dict[int, int] = {}
+    if size:
+        for slot, count in enumerate(held):
+            first = int(replica["running"][TABLE, slot]) * per_request
+            for block in engine.state.block_table[0, r, first : first + count].tolist():
+                holders[block] = holders.get(block, 0) + 1
+        counts = engine.state.cache[0, r, REFS * size : (REFS + 1) * size]
+        references = {int(b): int(counts[b]) for b in np.flatnonzero(counts > 0)}
+        free = int(replica["num_unkeyed"]) + int(replica["num_keyed_free"])
+    return Pool(num_blocks, used, held, holders, references, free, bool(replica["pool_is_stale"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Everything that happened, as arrays in order of happening."""
+
+    steps: NDArray[np.int64]
+    """[iteration, (replica, scheduled at, start, end)]"""
+    items: NDArray[np.int64]
+    """[item, (replica, request, tokens, computed before, drafts)]"""
+    tokens: NDArray[np.int64]
+    """[emission, (replica, request, tokens, time)]"""
+
+
+def serve_logged(case: Case) -> Engine:
+    """A case served to its end with a log of everything."""
+    engine = serve_case(case, log_rows=50_000)
+    num_rows = int(engine.state.environment[0]["log_count"])
+    return engine if num_rows <= len(engine.state.log) else serve_case(case, log_rows=num_rows)
+
+
+def log_of(engine: Engine) -> Log:
+    """The log of an engine from `serve_logged`."""
+    rows = engine.state.log[: int(engine.state.environment[0]["log_count"])]
+    return Log(
+        rows[rows[:, 0] == LOG_STEP][:, 1:5],
+        rows[rows[:, 0] == LOG_ITEM][:, 1:6],
+        rows[rows[:, 0] == LOG_EMIT][:, 1:5],
+    )
+
+
+def emissions(engine: Engine) -> Iterator[tuple[int, int, int]]:
+    """(request, tokens, drafts judged) of each emission, in order; of an engine that schedules synchronously."""
+    drafts: dict[int, int] = {}
+    for kind, _, request, tokens, _, used, *_ in engine.state.log[
+        : int(engine.state.environment[0]["log_count"])
+    ].tolist():
+        if kind == LOG_ITEM:
+            drafts[request] = used
+        elif kind == LOG_EMIT:
+            yield request, tokens, drafts[request]
+
+
+def digest(engine: Engine) -> str:
+    """Every bit of everything that changes."""
+    return hashlib.sha256(b"".join(getattr(engine.state, name).tobytes() for name in MUTABLE_FIELDS)).hexdigest()
+
+
+def is_executing(engine: Engine, r: int) -> bool:
+    """Whether an iteration is under way on a replica."""
+    return int(engine.state.replicas[0, r]["end_at_ps"]) >= 0
+
+
+def visible(engine: Engine) -> dict[str, Any]:
+    """Where everything stands, without the books of single windows."""
+    records = engine.request_records()
+    replicas = engine.state.replicas[0]
+    return {
+        "requests": {
+            n: records[n].tolist() for n in ("status", "first_token_at_ps", "finished_at_ps", "emitted", "preemptions")
+        },
+        "running": running_ids(engine),
+        "waiting": waiting_ids(engine),
+        "transferring": transferring_ids(engine),
+        "pools": pools(engine),
+        "replicas": {n: replicas[n].tolist() for n in ("tier", "in_service", "available_at_ps", "end_at_ps")},
+        "now_ps": engine.now_ps,
+    }
