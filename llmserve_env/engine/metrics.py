@@ -19,6 +19,8 @@ METRICS_DTYPE = np.dtype(
         ("slo_attainment", "f8"),
         ("peak_memory_gb", "f8"),
         ("arrival_rate_rps", "f8"),
+        ("window_rate_rps", "f8"),
+        ("surge_age_windows", "f8"),
         ("acceptance_rate", "f8"),
         ("oldest_wait_ms", "f8"),
         ("busy_gpu_s", "f8"),

@@ -80,6 +80,7 @@ ENVIRONMENT_DTYPE = np.dtype(
         ("reloading", "i8"), ("handoff_head", "i8"), ("judge_cursor", "i8"), ("busy_carry_ps", "i8"),
         ("ttft_count", "i8"), ("log_count", "i8"), ("fault", "i8"), ("ttft", "i8", (2, TTFT_RING)),
         ("num_windows", "i8"), ("arrival_rate_rps", "f8"), ("mean_prompt_tokens", "f8"),
+        ("usual_rate_rps", "f8"), ("surge_age_windows", "i8"),
         ("recent_judged", "i8", (RECENT_WINDOWS,)), ("recent_met", "i8", (RECENT_WINDOWS,)),
     ]
 )

@@ -60,7 +60,7 @@ class Rollouts:
     def __init__(self, task: Task, num_episodes: int, weights: RewardWeights | None = None) -> None:
         self.task = task
         self.num_episodes = num_episodes
-        self._scoring = scoring_record(task, weights or task.reward.weights)
+        self.scoring = scoring_record(task, weights or task.reward.weights)
         self._engine = EngineBatch(task.fleet, num_episodes, self._expected_requests())
         self._until = np.zeros(num_episodes, np.int64)
         self.memory = records((num_episodes,), MEMORY_DTYPE)
@@ -99,11 +99,11 @@ class Rollouts:
         """Serve one window of every episode under these knobs, shape (episodes, 6)."""
         if requested.shape != (self.num_episodes, NUM_KNOBS):
             raise ValueError(f"expected knobs of shape {(self.num_episodes, NUM_KNOBS)}; got {requested.shape}")
-        hold_knobs(self._scoring, self.memory, requested, self._engine.knobs)
+        hold_knobs(self.scoring, self.memory, requested, self._engine.knobs)
         self._until += self.task.window_ps
         self._engine.advance(self._until)
         self._engine.measure()
-        score_windows(self._scoring, self.memory, self._engine.state.window, self._engine.metrics, self.terms)
+        score_windows(self.scoring, self.memory, self._engine.state.window, self._engine.metrics, self.terms)
 
     def snapshot(self) -> RolloutSnapshot:
         """A copy to branch from; about a microsecond per 10 KB."""

@@ -21,6 +21,9 @@ from llmserve_env.units import BYTES_PER_GB, PS_PER_MS, PS_PER_S
 
 SMOOTHING = 2.0 / (RECENT_WINDOWS + 1)
 """Weight of the newest window in exponential averages over about RECENT_WINDOWS windows."""
+SLOW_SMOOTHING = SMOOTHING / 5.0
+SURGE_RATIO = 1.5
+"""A window with this many times the usual rate is a surge; agents are shown how long ago the last one was."""
 
 
 @kernel
@@ -93,19 +96,23 @@ def oldest_wait_ps(environment, replicas, requests, progress, num_classes):  # t
 
 
 @kernel
-def smooth(average, value, num_windows):  # type: ignore[no-untyped-def]
+def smooth(average, value, num_windows, weight):  # type: ignore[no-untyped-def]
     """Exponential average that starts at its first value."""
-    return value if num_windows == 0 else average + SMOOTHING * (value - average)
+    return value if num_windows == 0 else average + weight * (value - average)
 
 
 @kernel
 def update_recent(environment, window, length_s):  # type: ignore[no-untyped-def]
     """Sliding figures move on by one window."""
     n = environment.num_windows
-    environment.arrival_rate_rps = smooth(environment.arrival_rate_rps, window.arrived / length_s, n)
+    rate = window.arrived / length_s
+    environment.arrival_rate_rps = smooth(environment.arrival_rate_rps, rate, n, SMOOTHING)
+    environment.usual_rate_rps = smooth(environment.usual_rate_rps, rate, n, SLOW_SMOOTHING)
+    environment.surge_age_windows = 0 if rate > SURGE_RATIO * environment.usual_rate_rps else environment.surge_age_windows + 1
     if window.arrived > 0:
         fresh = 0 if environment.mean_prompt_tokens == 0.0 else 1
-        environment.mean_prompt_tokens = smooth(environment.mean_prompt_tokens, window.arrived_prompt_tokens / window.arrived, fresh)
+        prompt_tokens = window.arrived_prompt_tokens / window.arrived
+        environment.mean_prompt_tokens = smooth(environment.mean_prompt_tokens, prompt_tokens, fresh, SMOOTHING)
     judged, met = 0, 0
     for k in range(MAX_CLASSES):
         judged += window.judged_by_class[k]
@@ -154,6 +161,8 @@ def measure(tables, state, metrics):  # type: ignore[no-untyped-def]
         update_recent(environment, window, length_s)
         measure_fleet(environment, window, replicas, out)
         out.arrival_rate_rps = environment.arrival_rate_rps
+        out.window_rate_rps = window.arrived / length_s
+        out.surge_age_windows = environment.surge_age_windows
         out.mean_prompt_tokens = environment.mean_prompt_tokens
         out.throughput_tps = window.output_tokens / length_s
         out.acceptance_rate = window.accepted_tokens / window.drafted_tokens if window.drafted_tokens > 0 else 0.0

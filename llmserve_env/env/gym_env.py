@@ -1,0 +1,92 @@
+"""The Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.env.episode import MAX_SEED, Episode
+from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.kernels import TERMS_DTYPE
+from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.env.rendering import render_frame, render_text
+from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.errors import InvalidActionError
+from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.task import Task
+
+Array = npt.NDArray[Any]
+
+
+class LLMServeGymEnv(gym.Env[Array, Array]):
+    """Set the serving configuration of a GPU fleet for the next window while live traffic changes.
+
+    ## Action space
+    `MultiDiscrete` over levels of the six knobs (`action_encoding="discrete"`, the default), or a `Box` of six numbers
+    in [-1, 1] (`"box"`). Knobs a task masks keep their defaults; costly ones rest between turns. `info["held_knobs"]` says so.
+
+    ## Observation space
+    A float32 vector of window metrics, sliding figures and current knobs; `llmserve_env.env.features.FEATURES` names it.
+
+    ## Rewards
+    Weighted terms of the window in [-1, 1]; every term is in `info["reward_terms"]`.
+
+    ## Episode end
+    Never terminated; truncated after the task's number of steps.
+
+    ## Version history
+    v1: first release.
+    """
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's contract
+
+    def __init__(self, task: Task | str | int, action_encoding: ActionEncoding = "discrete", render_mode: str | None = None) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None; got {render_mode!r}")
+        self.task = task if isinstance(task, Task) else load_task(task)
+        self.render_mode = render_mode
+        self.action_encoding: ActionEncoding = action_encoding
+        self.action_space = action_space(action_encoding)
+        self.observation_space = observation_space()
+        self.episode = Episode(self.task)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Start an episode; without a seed, one is drawn from the environment's own generator."""
+        super().reset(seed=seed)
+        episode_seed = seed if seed is not None else int(self.np_random.integers(0, MAX_SEED + 1))
+        self.episode.reset(episode_seed)
+        return self._observe(), {"seed": episode_seed, "task_id": self.task.id, "masked_knobs": self.task.masked_knobs}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Serve one window under these knobs."""
+        if not self.action_space.contains(action):
+            raise InvalidActionError(f"action {action!r} is not in {self.action_space}")
+        self.episode.step(decode(self.action_encoding, np.asarray(action)[None])[0])
+        return self._observe(), self.episode.reward, False, self.episode.is_done, self._info()
+
+    def _observe(self) -> Array:
+        rollouts = self.episode.rollouts
+        out = np.empty((1, NUM_FEATURES), np.float32)
+        encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, self.task.steps, out)
+        return out[0]
+
+    def _info(self) -> dict[str, Any]:
+        terms, memory = self.episode.rollouts.terms[0], self.episode.rollouts.memory[0]
+        return {
+            "reward_terms": dict(zip(TERMS_DTYPE.names or (), terms.item(), strict=True)),
+            "knobs": mapping_from_knobs(memory["current"]),
+            "held_knobs": self.episode.held_knobs,
+            "cost_so_far_usd": float(memory["cost_so_far_usd"]),
+            "phase": self.episode.phase,
+        }
+
+    def render(self) -> Any:
+        """The last window as text, or the episode so far as a picture."""
+        if self.render_mode == "ansi":
+            return render_text(self.episode)
+        if self.render_mode == "rgb_array":
+            return render_frame(self.episode)
+        return None

@@ -1,0 +1,56 @@
+"""Gymnasium spaces of the control problem, and the way from their samples to knobs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from llmserve_env.env.features import NUM_FEATURES
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.errors import InvalidActionError
+
+Array = npt.NDArray[Any]
+ActionEncoding = Literal["discrete", "box"]
+_LEVELS = tuple(np.array(knob.levels, dtype=np.float64) for knob in KNOBS)
+_LOG_MAX_BATCH = np.log(KNOBS[0].high)
+
+
+def observation_space() -> spaces.Box:
+    """Features of order one; see `env.features`."""
+    return spaces.Box(-np.inf, np.inf, (NUM_FEATURES,), np.float32)
+
+
+def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
+    """`discrete`: a level per knob (MultiDiscrete). `box`: six numbers in [-1, 1] over the full ranges."""
+    if encoding == "discrete":
+        return spaces.MultiDiscrete([len(levels) for levels in _LEVELS])
+    if encoding == "box":
+        return spaces.Box(-1.0, 1.0, (len(KNOBS),), np.float32)
+    raise ValueError(f"action encoding must be 'discrete' or 'box'; got {encoding!r}")
+
+
+def decode_discrete(action: Array) -> Array:
+    """Knobs of level indices, shape (episodes, 6)."""
+    return np.stack([levels[action[:, k]] for k, levels in enumerate(_LEVELS)], axis=1)
+
+
+def decode_box(action: Array) -> Array:
+    """Knobs of numbers in [-1, 1]: the batch cap on a log scale, whole numbers by rounding, flags by sign."""
+    if not np.all(np.abs(action) <= 1.0):
+        raise InvalidActionError("a box action has six finite numbers in [-1, 1]; clip yours before stepping")
+    unit = (action.astype(np.float64) + 1.0) / 2.0
+    knobs = np.empty_like(unit)
+    knobs[:, 0] = np.rint(np.exp(unit[:, 0] * _LOG_MAX_BATCH))
+    knobs[:, 1] = KNOBS[1].low + unit[:, 1] * (KNOBS[1].high - KNOBS[1].low)
+    knobs[:, 2] = np.rint(unit[:, 2] * KNOBS[2].high)
+    knobs[:, 3] = np.minimum(np.floor(unit[:, 3] * 3.0), 2.0)
+    knobs[:, 4:] = action[:, 4:] > 0.0
+    return knobs
+
+
+def decode(encoding: ActionEncoding, action: Array) -> Array:
+    """Knobs of a batch of actions in the given encoding."""
+    return decode_discrete(action) if encoding == "discrete" else decode_box(action)
