@@ -57,7 +57,8 @@ class Knob:
                 return float(value)
         elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
             # Compared before the conversion, which an integer of a thousand digits would not survive.
-            if self.low <= value <= self.high and (self.kind == "float" or value == int(value)):
+            is_in_range = self.low <= value <= self.high
+            if is_in_range and (self.kind == "float" or value == int(value)):
                 return float(value)
         raise self._refusal(value)
 
