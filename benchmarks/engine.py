@@ -23,7 +23,7 @@ from llmserve_env.engine.costs import GpuCosts
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.state import FINISHED
+from llmserve_env.engine.layout import FINISHED
 from llmserve_env.profiles import list_profiles, load_profile
 from llmserve_env.request_table import RequestTable
 from llmserve_env.rng import ARRIVALS_STREAM, LENGTHS_STREAM, stream

@@ -13,7 +13,7 @@ from benchmarks.step_cost import StepCost
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.state import LOG_EMIT, LOG_ITEM, LOG_PREEMPT, LOG_STEP, MAX_RUNNING
+from llmserve_env.engine.layout import LOG_EMIT, LOG_ITEM, LOG_PREEMPT, LOG_STEP, MAX_RUNNING
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, PS_PER_US
 

@@ -1,6 +1,6 @@
 """LLMServeEnv: the reinforcement-learning environment for LLM inference serving.
 
-`import llmserve_env` registers the Gymnasium ids when Gymnasium is imported and loads nothing heavy; names below load when used.
+`import llmserve_env` registers the Gymnasium ids and loads nothing heavy; the names below load when used.
 """
 
 from __future__ import annotations

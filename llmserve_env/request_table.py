@@ -54,7 +54,10 @@ class RequestTable:
                 raise ValueError(f"{name} must have {n} rows like arrival_at_ps; got shape {column.shape}")
             object.__setattr__(self, name, column)
         checks = (
-            (np.all(np.diff(self.arrival_at_ps) >= 0) and (n == 0 or self.arrival_at_ps[0] >= 0), "arrival_at_ps must be sorted and start at 0 or later"),
+            (
+                np.all(np.diff(self.arrival_at_ps) >= 0) and (n == 0 or self.arrival_at_ps[0] >= 0),
+                "arrival_at_ps must be sorted and start at 0 or later",
+            ),
             (np.all(self.prompt_tokens >= 1), "prompt_tokens must be at least 1"),
             (np.all(self.output_tokens >= 1), "output_tokens must be at least 1"),
             (np.all((self.priority >= 0) & (self.priority < 8)), "priority must be in 0..7"),
@@ -75,8 +78,14 @@ class RequestTable:
         """A table with plain defaults for the columns not given: one class, no SLO, endless patience."""
         n = len(arrival_at_ps)
         defaults: dict[str, Any] = {
-            "priority": 0, "tenant": 0, "ttft_slo_ps": NEVER_PS, "patience_ps": NEVER_PS,
-            "acceptance": 0.0, "prefix_id": -1, "prefix_tokens": 0, "session_id": -1,
+            "priority": 0,
+            "tenant": 0,
+            "ttft_slo_ps": NEVER_PS,
+            "patience_ps": NEVER_PS,
+            "acceptance": 0.0,
+            "prefix_id": -1,
+            "prefix_tokens": 0,
+            "session_id": -1,
         }
         unknown = set(columns) - set(defaults)
         if unknown:

@@ -1,7 +1,7 @@
 """Named random streams: one seed, isolated draws.
 
-A draw depends on (seed, stream, counters) and on nothing that happened before, so traffic never depends on the actions taken
-and adding a stream disturbs no other.
+A draw depends on (seed, stream, counters) and on nothing that happened before, so traffic never depends on the actions
+taken and adding a stream disturbs no other.
 """
 
 from __future__ import annotations

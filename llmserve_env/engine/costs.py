@@ -21,7 +21,9 @@ class Curve:
 
     def __post_init__(self) -> None:
         if len(self.x) < 2 or len(self.x) != len(self.ps):
-            raise ValueError(f"a curve needs two or more knots, x and ps of one length; got {len(self.x)} and {len(self.ps)}")
+            raise ValueError(
+                f"a curve needs two or more knots, x and ps of one length; got {len(self.x)} and {len(self.ps)}"
+            )
         if any(b <= a for a, b in zip(self.x, self.x[1:], strict=False)):
             raise ValueError(f"curve knots must increase strictly; got x = {self.x}")
         if any(b < a for a, b in zip(self.ps, self.ps[1:], strict=False)) or self.ps[0] < 0:

@@ -43,14 +43,34 @@ class Deployment:
         checks = (
             (self.num_replicas >= 1, "num_replicas must be at least 1", self.num_replicas),
             (self.num_prefill_replicas >= 0, "num_prefill_replicas must be 0 or more", self.num_prefill_replicas),
-            (self.block_tokens & (self.block_tokens - 1) == 0 < self.block_tokens, "block_tokens must be a power of two", self.block_tokens),
+            (
+                self.block_tokens & (self.block_tokens - 1) == 0 < self.block_tokens,
+                "block_tokens must be a power of two",
+                self.block_tokens,
+            ),
             (1 <= self.max_running <= 512, "max_running must be in 1..512", self.max_running),
-            (1 <= self.token_budget <= MAX_TOKEN_BUDGET, f"token_budget must be in 1..{MAX_TOKEN_BUDGET}", self.token_budget),
+            (
+                1 <= self.token_budget <= MAX_TOKEN_BUDGET,
+                f"token_budget must be in 1..{MAX_TOKEN_BUDGET}",
+                self.token_budget,
+            ),
             (self.max_model_len >= 2, "max_model_len must be at least 2", self.max_model_len),
-            (self.chunked_prefill or self.token_budget >= self.max_model_len, "without chunked prefill token_budget must reach max_model_len", self.token_budget),
+            (
+                self.chunked_prefill or self.token_budget >= self.max_model_len,
+                "without chunked prefill token_budget must reach max_model_len",
+                self.token_budget,
+            ),
             (0.0 <= self.watermark_fraction < 1.0, "watermark_fraction must be in [0, 1)", self.watermark_fraction),
-            (1 <= len(self.waiting_room) <= MAX_CLASSES, f"waiting_room needs 1 to {MAX_CLASSES} classes", self.waiting_room),
-            (self.kv_bytes_at_full_budget > 0, "memory_limit_bytes leaves no room for a KV pool beside the weights", self.memory_limit_bytes),
+            (
+                1 <= len(self.waiting_room) <= MAX_CLASSES,
+                f"waiting_room needs 1 to {MAX_CLASSES} classes",
+                self.waiting_room,
+            ),
+            (
+                self.kv_bytes_at_full_budget > 0,
+                "memory_limit_bytes leaves no room for a KV pool beside the weights",
+                self.memory_limit_bytes,
+            ),
         )
         for ok, rule, value in checks:
             if not ok:

@@ -12,8 +12,9 @@ from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.layout import KNOWN, REQUEST
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.engine.state import KNOWN, MUTABLE_FIELDS, REQUEST, EngineState, engine_tables, load_requests, new_state, records
+from llmserve_env.engine.state import MUTABLE_FIELDS, EngineState, engine_tables, load_requests, new_state, records
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 
@@ -46,7 +47,13 @@ class EngineBatch:
     """Many independent deployments of one kind, advanced together in one compiled call."""
 
     def __init__(
-        self, deployment: Deployment, num_environments: int, max_requests: int, *, step_every_iteration: bool = False, log_rows: int = 0
+        self,
+        deployment: Deployment,
+        num_environments: int,
+        max_requests: int,
+        *,
+        step_every_iteration: bool = False,
+        log_rows: int = 0,
     ) -> None:
         self.deployment = deployment
         self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
@@ -77,8 +84,7 @@ class EngineBatch:
 
     def advance(self, until_ps: Array) -> None:
         """Serve every environment until its own `until_ps`, under `self.knobs`."""
-        advance(self._tables, self.state, self.knobs, until_ps)
-        if self.state.environment["fault"].any():
+        if advance(self._tables, self.state, self.knobs, until_ps):
             raise InvariantViolation("a replica made no progress; please report the task, seed and actions")
 
     def measure(self) -> Array:
@@ -105,7 +111,13 @@ class Engine(EngineBatch):
     """One deployment serving one request table."""
 
     def __init__(
-        self, deployment: Deployment, requests: RequestTable, seed: int, *, step_every_iteration: bool = False, log_rows: int = 0
+        self,
+        deployment: Deployment,
+        requests: RequestTable,
+        seed: int,
+        *,
+        step_every_iteration: bool = False,
+        log_rows: int = 0,
     ) -> None:
         super().__init__(deployment, 1, len(requests), step_every_iteration=step_every_iteration, log_rows=log_rows)
         self.load(0, requests, seed)
@@ -134,4 +146,5 @@ class Engine(EngineBatch):
             running = self.state.replicas[0, r]["running"]
             q = running[REQUEST, :n]
             progress["emitted"][q] = running[KNOWN, :n] - self.state.requests[0]["prompt_tokens"][q]
-        return progress
+        result: Array = progress
+        return result

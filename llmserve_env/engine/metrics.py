@@ -32,4 +32,4 @@ METRICS_DTYPE = np.dtype(
         ("class_share", "f8", (MAX_CLASSES,)),
     ]
 )
-"""Floats; `tier_progress` is the fraction of in-service replicas that run the target tier, `split` is 0 off, 0.5 starting, 1 up."""
+"""`tier_progress`: fraction of in-service replicas on the target tier; `split`: 0 off, 0.5 starting, 1 up."""

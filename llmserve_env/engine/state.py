@@ -1,7 +1,7 @@
-"""The engine's memory: a few arrays that hold everything that changes, for one environment or many.
+"""The engine's arrays: everything that changes, for one environment or many, and the tables the kernels read.
 
-Every array has the environment as its first axis, so a snapshot is a handful of copies and a vector of
-environments is one compiled call. Field names are the documentation; times are picoseconds.
+Every array has the environment as its first axis, so a snapshot is a handful of copies and a vector of environments is
+one compiled call.
 """
 
 from __future__ import annotations
@@ -12,126 +12,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, Curve
+from llmserve_env.engine.costs import Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.layout import (
+    BUCKETS,
+    DEPLOYMENT_DTYPE,
+    ENVIRONMENT_DTYPE,
+    MAX_KNOTS,
+    MAX_RUNNING,
+    NUM_TIERS,
+    PROGRESS_DTYPE,
+    REPLICA_DTYPE,
+    REQUEST_DTYPE,
+    TABLE,
+    WINDOW_DTYPE,
+)
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
 
 Array = npt.NDArray[Any]
-
-PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7)
-STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
-SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
-
-# Rows of the running batch: one column per running request, in admission order.
-# SCHEDULED/DRAFTS belong to the executing iteration, QUEUED/QUEUED_DRAFTS to the one behind it (async only);
-# DRAFTS is -1 for a chunk that emits nothing.
-REQUEST, KNOWN, COMPUTED, TARGET, LAST, HELD, SCHEDULED, DRAFTS, QUEUED, QUEUED_DRAFTS, IN_FLIGHT, KEYED = range(12)
-# TABLE is a permutation of block-table rows (a request keeps its row while slots move); STALE lists preempted requests
-# whose output is still in flight (async only).
-TABLE, STALE = 12, 13
-NUM_ROWS = 14
-NUM_PLAIN_ROWS, NUM_SYNC_ROWS, NUM_MOVING_ROWS = 6, 8, 12
-"""How many of the rows matter to plain decoding, to synchronous scheduling, and to everything."""
-
-MAX_RUNNING = 512
-
-# Sections of a replica's prefix-cache array.
-REFS, LRU_PREV, LRU_NEXT, CHAIN_NEXT, UNKEYED, KEYS, BUCKETS = range(7)
-
-LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT, LOG_FINISH = range(5)
-
-TTFT_RING = 1024
-RECENT_WINDOWS = 10
-"""Windows that sliding figures look back over."""
-ITL_SUB_BINS = 64
-ITL_BINS = 1280
-ITL_UNIT_SHIFT = 20
-"""Inter-token gaps are binned in units of 2**20 ps (about a microsecond), 64 bins per octave."""
-
-NUM_TIERS = 3
-MAX_KNOTS = 63
-NUM_CURVES = MAX_SPECULATION_DEPTH + 2
-PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
-"""Curves of a tier: decode attention for each speculation depth, then prefill attention."""
-
-DEPLOYMENT_DTYPE = np.dtype(
-    [
-        ("num_replicas", "i8"), ("num_prefill_replicas", "i8"), ("token_budget", "i8"), ("max_model_len", "i8"),
-        ("long_prefill_threshold", "i8"), ("chunked_prefill", "i8"), ("reserve_full_prompt", "i8"),
-        ("watermark_fraction", "f8"), ("prefix_caching", "i8"), ("async_scheduling", "i8"), ("draft_lookahead", "i8"),
-        ("block_tokens", "i8"), ("block_shift", "i8"), ("block_bytes", "i8"), ("memory_limit_bytes", "i8"),
-        ("activation_reserve_bytes", "i8"), ("activation_bytes_per_token", "i8"), ("logits_bytes_per_sequence", "i8"),
-        ("kv_bytes_per_token", "i8"), ("kv_transfer_bytes_per_s", "i8"), ("weights_load_bytes_per_s", "i8"),
-        ("weight_bytes", "i8", (NUM_TIERS,)), ("draft_bytes", "i8"), ("bring_up_ps", "i8"), ("restart_overhead_ps", "i8"),
-        ("num_blocks_override", "i8"), ("num_classes", "i8"), ("waiting_room", "i8", (MAX_CLASSES,)),
-        ("step_every_iteration", "i8"), ("num_cache_blocks", "i8"), ("blocks_per_request", "i8"),
-        ("tier_constants", "i8", (NUM_TIERS, 4)), ("draft_constants", "i8", (2,)),
-        ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)), ("curves", "i8", (NUM_TIERS * NUM_CURVES, 3, MAX_KNOTS + 1)),
-    ]
-)
-
-ENVIRONMENT_DTYPE = np.dtype(
-    [
-        ("now_ps", "i8"), ("seed", "u8"), ("num_requests", "i8"), ("next_arrival", "i8"),
-        ("batch_cap", "i8"), ("kv_budget_fraction", "f8"), ("speculation_depth", "i8"), ("quantization_tier", "i8"),
-        ("prefill_decode_split", "i8"), ("priority_routing", "i8"),
-        ("split", "i8"), ("split_ready_at_ps", "i8"), ("split_since_ps", "i8"),
-        ("reloading", "i8"), ("handoff_head", "i8"), ("judge_cursor", "i8"), ("busy_carry_ps", "i8"),
-        ("ttft_count", "i8"), ("log_count", "i8"), ("fault", "i8"), ("ttft", "i8", (2, TTFT_RING)),
-        ("num_windows", "i8"), ("arrival_rate_rps", "f8"), ("mean_prompt_tokens", "f8"),
-        ("usual_rate_rps", "f8"), ("surge_age_windows", "i8"),
-        ("recent_judged", "i8", (RECENT_WINDOWS,)), ("recent_met", "i8", (RECENT_WINDOWS,)),
-    ]
-)
-
-REPLICA_DTYPE = np.dtype(
-    [
-        ("free_at_ps", "i8"), ("available_at_ps", "i8"), ("start_at_ps", "i8"), ("end_at_ps", "i8"), ("queued_end_at_ps", "i8"),
-        ("next_deadline_at_ps", "i8"), ("tier", "i8"), ("in_service", "i8"), ("pool_is_stale", "i8"), ("may_queue", "i8"),
-        ("num_running", "i8"), ("num_waiting", "i8"), ("num_plain", "i8"), ("num_prefilling", "i8"), ("num_stalled", "i8"),
-        ("num_stale", "i8"), ("prefill_tokens", "i8"), ("queued_prefill_tokens", "i8"), ("num_blocks", "i8"), ("used_blocks", "i8"), ("reserved_bytes", "i8"),
-        ("lru_head", "i8"), ("lru_tail", "i8"), ("num_unkeyed", "i8"), ("num_keyed_free", "i8"), ("next_block", "i8"),
-        ("head", "i4", (MAX_CLASSES,)), ("tail", "i4", (MAX_CLASSES,)), ("fresh_waiting", "i4", (MAX_CLASSES,)),
-        ("running", "i4", (NUM_ROWS, MAX_RUNNING)),
-    ]
-)
-
-REQUEST_DTYPE = np.dtype(
-    [
-        ("arrival_at_ps", "i8"), ("slo_at_ps", "i8"), ("deadline_at_ps", "i8"), ("acceptance", "f8"),
-        ("prompt_tokens", "i4"), ("output_tokens", "i4"), ("priority", "i4"), ("prefix_blocks", "i4"),
-        ("prefix_stream", "i8"), ("own_stream", "i8"),
-    ]
-)
-
-PROGRESS_DTYPE = np.dtype(
-    [
-        ("first_token_at_ps", "i8"), ("finished_at_ps", "i8"), ("last_token_at_ps", "i8"), ("handoff_at_ps", "i8"),
-        ("emitted", "i4"), ("preemptions", "i4"), ("next", "i4"), ("previous", "i4"),
-        ("status", "i1"), ("judged", "i1"), ("is_fresh", "i1"), ("is_transferred", "i1"), ("is_stalled", "i1"), ("stale_items", "i1"),
-        ("tier", "i1"), ("padding", "i1"),
-    ]
-)
-
-WINDOW_DTYPE = np.dtype(
-    [
-        ("arrived", "i8"), ("arrived_prompt_tokens", "i8"), ("finished", "i8"), ("rejected", "i8"), ("abandoned", "i8"),
-        ("preemptions", "i8"), ("ooms", "i8"), ("reloads", "i8"), ("iterations", "i8"), ("output_tokens", "i8"), ("prefill_tokens", "i8"),
-        ("cached_tokens", "i8"), ("drafted_tokens", "i8"), ("accepted_tokens", "i8"), ("busy_ps", "i8"), ("peak_memory_bytes", "i8"),
-        ("reserved_byte_ms", "i8"), ("opened_at_ps", "i8"), ("in_service_ps", "i8"), ("itl_samples", "i8"), ("tpot_sum_ps", "i8"), ("tpot_requests", "i8"),
-        ("arrived_by_class", "i8", (MAX_CLASSES,)), ("judged_by_class", "i8", (MAX_CLASSES,)), ("wait_ppm_by_class", "i8", (MAX_CLASSES,)),
-        ("met_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)), ("finished_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
-        ("finished_tokens_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)), ("itl", "i8", (ITL_BINS,)),
-    ]
-)
 
 
 class EngineTables(NamedTuple):
     """What the kernels only read."""
 
     deployment: Array
-    """One record; its `gemm` is [tier or draft, tokens], its `curves` [tier * NUM_CURVES + curve, (x, y, slope), knot]."""
+    """One record; its `gemm` is [tier or draft, tokens], its `curves` [tier and curve, (x, y, slope), knot]."""
     recorded: Array
     """[request, output position]: draft verdicts of a recorded run, empty to draw them."""
 
@@ -165,7 +71,11 @@ def engine_tables(deployment: Deployment, step_every_iteration: bool) -> EngineT
     costs = deployment.costs
     for name in DEPLOYMENT_DTYPE.names or ():
         for source in (deployment, costs):
-            if hasattr(source, name) and not isinstance(getattr(source, name), tuple) and getattr(source, name) is not None:
+            if (
+                hasattr(source, name)
+                and not isinstance(getattr(source, name), tuple)
+                and getattr(source, name) is not None
+            ):
                 row[name] = getattr(source, name)
     row["block_shift"] = deployment.block_tokens.bit_length() - 1
     row["weight_bytes"] = [tier.weight_bytes for tier in costs.tiers]
@@ -175,10 +85,14 @@ def engine_tables(deployment: Deployment, step_every_iteration: bool) -> EngineT
     row["waiting_room"] = tuple(deployment.waiting_room) + (0,) * (MAX_CLASSES - len(deployment.waiting_room))
     row["step_every_iteration"] = step_every_iteration or deployment.async_scheduling or deployment.prefix_caching
     row["num_cache_blocks"], row["blocks_per_request"] = cache_shape(deployment)
-    row["tier_constants"] = [(t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers]
+    row["tier_constants"] = [
+        (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
+    ]
     row["draft_constants"] = (costs.draft.overhead_ps, costs.draft.per_context_token_ps)
     row["gemm"] = [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in (*(t.gemm for t in costs.tiers), costs.draft.gemm)]
-    row["curves"] = [_segments(curve, MAX_KNOTS + 1) for t in costs.tiers for curve in (*t.decode_attention, t.prefill_attention)]
+    row["curves"] = [
+        _segments(curve, MAX_KNOTS + 1) for t in costs.tiers for curve in (*t.decode_attention, t.prefill_attention)
+    ]
     return EngineTables(record, np.zeros((0, 0), np.uint8))
 
 
@@ -195,7 +109,9 @@ def _segments(curve: Curve, knots: int) -> Array:
     table[0] = NEVER_PS
     n = len(curve.x)
     table[0, :n], table[1, :n] = curve.x, curve.ps
-    table[2, : n - 1] = [(y1 - y0) // (x1 - x0) for x0, x1, y0, y1 in zip(curve.x, curve.x[1:], curve.ps, curve.ps[1:], strict=False)]
+    table[2, : n - 1] = [
+        (y1 - y0) // (x1 - x0) for x0, x1, y0, y1 in zip(curve.x, curve.x[1:], curve.ps, curve.ps[1:], strict=False)
+    ]
     table[2, n - 1] = table[2, n - 2]
     return table
 
@@ -213,7 +129,9 @@ def request_records(table: RequestTable, block_tokens: int) -> Array:
     """The table as records with absolute deadlines and prefix-cache stream ids."""
     rows = records((len(table),), REQUEST_DTYPE)
     rows["arrival_at_ps"] = table.arrival_at_ps
-    rows["slo_at_ps"] = np.minimum(table.arrival_at_ps + np.minimum(table.ttft_slo_ps, NEVER_PS - table.arrival_at_ps), NEVER_PS)
+    rows["slo_at_ps"] = np.minimum(
+        table.arrival_at_ps + np.minimum(table.ttft_slo_ps, NEVER_PS - table.arrival_at_ps), NEVER_PS
+    )
     rows["deadline_at_ps"] = table.arrival_at_ps + np.minimum(table.patience_ps, NEVER_PS - table.arrival_at_ps)
     for name in ("acceptance", "prompt_tokens", "output_tokens", "priority"):
         rows[name] = getattr(table, name)
@@ -250,11 +168,17 @@ def load_requests(state: EngineState, index: int, deployment: Deployment, table:
     if too_long.any():
         row = int(np.argmax(too_long))
         total = int(table.prompt_tokens[row] + table.output_tokens[row])
-        raise ValueError(f"request {row} needs {total} tokens; max_model_len is {deployment.max_model_len}: shorten it or raise the limit")
+        raise ValueError(
+            f"request {row} needs {total} tokens; max_model_len is {deployment.max_model_len}: "
+            "shorten the request or raise the limit"
+        )
     if len(table) > state.progress.shape[1]:
         raise ValueError(f"{len(table)} requests exceed the {state.progress.shape[1]} this state was made for")
     if len(table) and int(table.priority.max()) >= len(deployment.waiting_room):
-        raise ValueError(f"priority {int(table.priority.max())} has no waiting room; the deployment has {len(deployment.waiting_room)} classes")
+        raise ValueError(
+            f"priority {int(table.priority.max())} has no waiting room; "
+            f"the deployment has {len(deployment.waiting_room)} classes"
+        )
     for name in MUTABLE_FIELDS:
         getattr(state, name)[index] = np.zeros((), getattr(state, name).dtype)
     n = len(table)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llmserve_env.engine.layout import WINDOW_DTYPE
+from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.env.knob_values import KNOBS, NAMES
 from llmserve_env.env.rollouts import Rollouts
-from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.engine.state import WINDOW_DTYPE
 from llmserve_env.errors import EpisodeStateError, VersionMismatchError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import RewardWeights, Task
@@ -55,7 +55,11 @@ class Trajectory:
         """Room for an episode."""
         width = len(KNOBS)
         return cls(
-            np.zeros(steps, TERMS_DTYPE), np.zeros(steps, METRICS_DTYPE), np.zeros(steps, WINDOW_DTYPE), np.zeros((steps, width)), np.zeros((steps, width))
+            np.zeros(steps, TERMS_DTYPE),
+            np.zeros(steps, METRICS_DTYPE),
+            np.zeros(steps, WINDOW_DTYPE),
+            np.zeros((steps, width)),
+            np.zeros((steps, width)),
         )
 
 
@@ -140,7 +144,7 @@ class Episode:
 
 
 def replay(log: EpisodeLog, task: Task | None = None) -> Episode:
-    """Live through a log again. Another version of the task or the environment is refused: its figures would not be the same."""
+    """Live through a log again; one of another version is refused, because its figures would not be the same."""
     task = task or load_task(log.task_id)
     if (task.version, ENVIRONMENT_VERSION) != (log.task_version, log.environment_version):
         raise VersionMismatchError(

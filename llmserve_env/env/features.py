@@ -55,13 +55,13 @@ TIER, SPLIT = 3, 4
 
 
 @kernel
-def scaled_log(value, scale):  # type: ignore[no-untyped-def]
+def scaled_log(value, scale):
     """log(1 + value) over a scale."""
     return np.log1p(value) / scale
 
 
 @kernel
-def rest_steps(scoring, memory, knob):  # type: ignore[no-untyped-def]
+def rest_steps(scoring, memory, knob):
     """Steps until a resting knob may turn again, in tenths."""
     if memory.turned_at[knob] < 0:
         return 0.0
@@ -69,7 +69,7 @@ def rest_steps(scoring, memory, knob):  # type: ignore[no-untyped-def]
 
 
 @entry_point
-def encode_features(scoring, memory, window, metrics, num_steps, out):  # type: ignore[no-untyped-def]
+def encode_features(scoring, memory, window, metrics, num_steps, out):
     """Fill `out` [episodes, NUM_FEATURES] with the observation of every episode."""
     s = borrow(scoring)[0]
     for e in range(out.shape[0]):

@@ -14,7 +14,6 @@ from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.rendering import render_frame, render_text
 from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
-from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 
@@ -26,10 +25,10 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     ## Action space
     `MultiDiscrete` over levels of the six knobs (`action_encoding="discrete"`, the default), or a `Box` of six numbers
-    in [-1, 1] (`"box"`). Knobs a task masks keep their defaults; costly ones rest between turns. `info["held_knobs"]` says so.
+    in [-1, 1] (`"box"`). Knobs a task masks keep their defaults; costly ones rest between turns (`info["held_knobs"]`).
 
     ## Observation space
-    A float32 vector of window metrics, sliding figures and current knobs; `llmserve_env.env.features.FEATURES` names it.
+    A float32 vector of window metrics, sliding figures and current knobs, named in `env.features.FEATURES`.
 
     ## Rewards
     Weighted terms of the window in [-1, 1]; every term is in `info["reward_terms"]`.
@@ -43,7 +42,9 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's contract
 
-    def __init__(self, task: Task | str | int, action_encoding: ActionEncoding = "discrete", render_mode: str | None = None) -> None:
+    def __init__(
+        self, task: Task | str | int, action_encoding: ActionEncoding = "discrete", render_mode: str | None = None
+    ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None; got {render_mode!r}")
         self.task = task if isinstance(task, Task) else load_task(task)
@@ -62,8 +63,6 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Serve one window under these knobs."""
-        if not self.action_space.contains(action):
-            raise InvalidActionError(f"action {action!r} is not in {self.action_space}")
         self.episode.step(decode(self.action_encoding, np.asarray(action)[None])[0])
         return self._observe(), self.episode.reward, False, self.episode.is_done, self._info()
 
@@ -71,7 +70,8 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         rollouts = self.episode.rollouts
         out = np.empty((1, NUM_FEATURES), np.float32)
         encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, self.task.steps, out)
-        return out[0]
+        observation: Array = out[0]
+        return observation
 
     def _info(self) -> dict[str, Any]:
         terms, memory = self.episode.rollouts.terms[0], self.episode.rollouts.memory[0]

@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point
-from llmserve_env.engine.state import NUM_TIERS
+from llmserve_env.engine.layout import NUM_TIERS
 from llmserve_env.units import S_PER_HOUR
 
 NUM_KNOBS = 6
@@ -61,7 +61,7 @@ TERMS_DTYPE = np.dtype(
 
 
 @entry_point
-def hold_knobs(scoring, memory, requested, knobs):  # type: ignore[no-untyped-def]
+def hold_knobs(scoring, memory, requested, knobs):
     """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
     s = borrow(scoring)[0]
     for e in range(requested.shape[0]):
@@ -86,7 +86,7 @@ def hold_knobs(scoring, memory, requested, knobs):  # type: ignore[no-untyped-de
 
 
 @entry_point
-def score_windows(scoring, memory, window, metrics, terms):  # type: ignore[no-untyped-def]
+def score_windows(scoring, memory, window, metrics, terms):
     """Reward terms of the window just measured; docs/metrics.md has the formulas."""
     s = borrow(scoring)[0]
     for e in range(window.shape[0]):
@@ -107,7 +107,9 @@ def score_windows(scoring, memory, window, metrics, terms):  # type: ignore[no-u
         out.itl = min(m.itl_p50_ms / s.itl_target_ms, 1.0)
         out.latency = 0.5 * (out.ttft + out.itl)
         reserved_gpu_s = m.reserved_gb_s / s.memory_limit_gb
-        out.cost_usd = s.price_usd_per_hour / S_PER_HOUR * (s.busy_share * m.busy_gpu_s + (1.0 - s.busy_share) * reserved_gpu_s)
+        out.cost_usd = (
+            s.price_usd_per_hour / S_PER_HOUR * (s.busy_share * m.busy_gpu_s + (1.0 - s.busy_share) * reserved_gpu_s)
+        )
         out.cost = min(out.cost_usd / (s.price_usd_per_hour / S_PER_HOUR * s.max_gpus * s.window_s), 1.0)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
         out.memory = 1.0 if w.ooms > 0 else min(max(m.peak_memory_gb / s.memory_limit_gb, thrash), 1.0)

@@ -16,11 +16,13 @@ def render_text(episode: Episode) -> str:
     if episode.step_count == 0:
         return f"{episode.task.name}: no step yet"
     m, knobs = episode.rollouts.metrics[0], mapping_from_knobs(episode.rollouts.memory[0]["current"])
+    place = f"{episode.task.name}  step {episode.step_count}/{episode.task.steps}  {episode.phase}"
+    queue = f"waiting {m['queue_depth']:.0f}   running {m['active_requests']:.0f}   KV {m['kv_cache_occupancy']:.0%}"
+    latency = f"TTFT p50/p99 {m['ttft_p50_ms']:.0f}/{m['ttft_p99_ms']:.0f} ms   ITL p50 {m['itl_p50_ms']:.1f} ms"
     return (
-        f"{episode.task.name}  step {episode.step_count}/{episode.task.steps}  {episode.phase}  reward {episode.reward:+.3f}\n"
-        f"  traffic {m['window_rate_rps']:.0f} rps   waiting {m['queue_depth']:.0f}   running {m['active_requests']:.0f}   KV {m['kv_cache_occupancy']:.0%}\n"
-        f"  TTFT p50/p99 {m['ttft_p50_ms']:.0f}/{m['ttft_p99_ms']:.0f} ms   ITL p50 {m['itl_p50_ms']:.1f} ms   {m['throughput_tps']:.0f} tok/s"
-        f"   SLO {m['slo_attainment']:.0%}   memory {m['peak_memory_gb']:.1f} GB\n"
+        f"{place}  reward {episode.reward:+.3f}\n"
+        f"  traffic {m['window_rate_rps']:.0f} rps   {queue}\n"
+        f"  {latency}   {m['throughput_tps']:.0f} tok/s  SLO {m['slo_attainment']:.0%}  {m['peak_memory_gb']:.1f} GB\n"
         f"  {'  '.join(f'{name}={value}' for name, value in knobs.items())}"
     )
 
@@ -64,5 +66,5 @@ def render_frame(episode: Episode) -> npt.NDArray[np.uint8]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(episode_figure(episode))
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]

@@ -14,7 +14,9 @@ from llmserve_env.errors import InvalidActionError
 
 Array = npt.NDArray[Any]
 ActionEncoding = Literal["discrete", "box"]
-_LEVELS = tuple(np.array(knob.levels, dtype=np.float64) for knob in KNOBS)
+_NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS])
+_LEVELS = np.array([np.resize(knob.levels, _NUM_LEVELS.max()) for knob in KNOBS], dtype=np.float64)
+_COLUMNS = np.arange(len(KNOBS))
 _LOG_MAX_BATCH = np.log(KNOBS[0].high)
 
 
@@ -26,7 +28,7 @@ def observation_space() -> spaces.Box:
 def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
     """`discrete`: a level per knob (MultiDiscrete). `box`: six numbers in [-1, 1] over the full ranges."""
     if encoding == "discrete":
-        return spaces.MultiDiscrete([len(levels) for levels in _LEVELS])
+        return spaces.MultiDiscrete(_NUM_LEVELS)
     if encoding == "box":
         return spaces.Box(-1.0, 1.0, (len(KNOBS),), np.float32)
     raise ValueError(f"action encoding must be 'discrete' or 'box'; got {encoding!r}")
@@ -34,7 +36,12 @@ def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
 
 def decode_discrete(action: Array) -> Array:
     """Knobs of level indices, shape (episodes, 6)."""
-    return np.stack([levels[action[:, k]] for k, levels in enumerate(_LEVELS)], axis=1)
+    if action.dtype.kind not in "iu" or (action < 0).any() or (action >= _NUM_LEVELS).any():
+        raise InvalidActionError(
+            f"a discrete action has six whole numbers below {_NUM_LEVELS.tolist()}; got {action.tolist()}"
+        )
+    knobs: Array = _LEVELS[_COLUMNS, action]
+    return knobs
 
 
 def decode_box(action: Array) -> Array:
@@ -52,5 +59,9 @@ def decode_box(action: Array) -> Array:
 
 
 def decode(encoding: ActionEncoding, action: Array) -> Array:
-    """Knobs of a batch of actions in the given encoding."""
+    """Knobs of a batch of actions in the given encoding; an action outside its space is refused."""
+    if action.shape[-1] != len(KNOBS):
+        raise InvalidActionError(
+            f"an action has {len(KNOBS)} entries ({', '.join(k.name for k in KNOBS)}); got {action.shape[-1]}"
+        )
     return decode_discrete(action) if encoding == "discrete" else decode_box(action)

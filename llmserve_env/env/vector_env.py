@@ -25,7 +25,13 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - Gymnasium's contract
 
-    def __init__(self, task: Task | str | int, num_envs: int = 1, action_encoding: ActionEncoding = "discrete", render_mode: None = None) -> None:
+    def __init__(
+        self,
+        task: Task | str | int,
+        num_envs: int = 1,
+        action_encoding: ActionEncoding = "discrete",
+        render_mode: None = None,
+    ) -> None:
         if render_mode is not None:
             raise ValueError("the vector environment does not render; make a single one with render_mode")
         self.task = task if isinstance(task, Task) else load_task(task)
@@ -40,7 +46,9 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         self.seeds = np.zeros(num_envs, np.int64)
         self._step: int | None = None
 
-    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Start all episodes; a single seed gives seed, seed + 1, … to them."""
         if isinstance(seed, int):
             self._np_random = np.random.default_rng(seed)
@@ -72,7 +80,13 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         self.rollouts.step(decode(self.action_encoding, actions))
         self._step += 1
         truncated = np.full(self.num_envs, self._step >= self.task.steps)
-        return self._observe(), self.rollouts.terms["reward"].copy(), no, truncated, {"reward_terms": self.rollouts.terms.copy()}
+        return (
+            self._observe(),
+            self.rollouts.terms["reward"].copy(),
+            no,
+            truncated,
+            {"reward_terms": self.rollouts.terms.copy()},
+        )
 
     def _observe(self) -> Array:
         r = self.rollouts

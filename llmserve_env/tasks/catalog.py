@@ -28,7 +28,11 @@ def read_task(path: Path) -> Task:
 
 
 def _task_files() -> dict[str, Path]:
-    found = {Path(str(f)).stem: Path(str(f)) for f in files("llmserve_env.tasks").joinpath("data").iterdir() if str(f).endswith(".yaml")}
+    found = {
+        Path(str(f)).stem: Path(str(f))
+        for f in files("llmserve_env.tasks").joinpath("data").iterdir()
+        if str(f).endswith(".yaml")
+    }
     for folder in filter(None, os.environ.get("LLMSERVE_TASKS", "").split(os.pathsep)):
         if not Path(folder).is_dir():
             raise ConfigError(f"LLMSERVE_TASKS names {folder!r}, which is not a folder")
@@ -50,13 +54,15 @@ def _cached_task(path: Path, _modified_ns: int) -> Task:
 def load_task(name: str | int | Path) -> Task:
     """A task by id (`bursty_workload`), number (2 or "2"), or the path of a YAML file."""
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")):
-        return read_task(Path(name))
+        return read_task(Path(str(name)))
     found = _task_files()
     text = str(name)
     if text.isdigit() and 1 <= int(text) <= len(BENCHMARK):
         text = BENCHMARK[int(text) - 1]
     if text not in found:
-        raise UnknownTaskError(f"there is no task {name!r}; known: {', '.join(task_ids())} (or 1, 2, 3, or the path of a YAML file)")
+        raise UnknownTaskError(
+            f"there is no task {name!r}; known: {', '.join(task_ids())} (or 1, 2, 3, or the path of a YAML file)"
+        )
     path = found[text]
     task = _cached_task(path, path.stat().st_mtime_ns)
     if task.id != path.stem:

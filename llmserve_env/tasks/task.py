@@ -15,10 +15,24 @@ from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Par
 from llmserve_env.workloads.problems import config_error
 from llmserve_env.workloads.spec import WorkloadSpec
 
-KNOB_NAMES = ("batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "prefill_decode_split", "priority_routing")
-KnobName = Literal["batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "prefill_decode_split", "priority_routing"]
+KNOB_NAMES = (
+    "batch_cap",
+    "kv_budget_fraction",
+    "speculation_depth",
+    "quantization_tier",
+    "prefill_decode_split",
+    "priority_routing",
+)
+KnobName = Literal[
+    "batch_cap",
+    "kv_budget_fraction",
+    "speculation_depth",
+    "quantization_tier",
+    "prefill_decode_split",
+    "priority_routing",
+]
 NOMINAL_SEQUENCES = 256
-"""Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on this class of GPU)."""
+"""Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on such GPUs)."""
 Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
 
 
@@ -42,7 +56,7 @@ class KnobSpec(Part):
     """Which knobs the agent turns, and how long costly ones rest between turns."""
 
     active: tuple[KnobName, ...]
-    dwell_steps: dict[KnobName, Count] = {}
+    dwell_steps: dict[str, Count] = Field(default_factory=dict)
 
 
 class RewardWeights(Part):
@@ -102,15 +116,29 @@ class Task(Part):
     @model_validator(mode="after")
     def _parts_fit(self) -> Task:
         classes = set(self.workload.class_names)
-        for where, names in (("reward.class_weights", self.reward.class_weights), ("reward.quality", self.reward.quality)):
+        for where, names in (
+            ("reward.class_weights", self.reward.class_weights),
+            ("reward.quality", self.reward.quality),
+        ):
             if set(names) != classes:
                 raise ValueError(f"{where} must name exactly the classes {sorted(classes)}; got {sorted(names)}")
         if len(self.deployment.waiting_room) != len(classes):
-            raise ValueError(f"deployment.waiting_room needs one figure per class ({len(classes)}); got {len(self.deployment.waiting_room)}")
+            raise ValueError(
+                f"deployment.waiting_room needs {len(classes)} figures, one per class; "
+                f"got {len(self.deployment.waiting_room)}"
+            )
+        unknown = set(self.knobs.dwell_steps) - set(KNOB_NAMES)
+        if unknown:
+            raise ValueError(f"knobs.dwell_steps: unknown {sorted(unknown)}; allowed: {', '.join(KNOB_NAMES)}")
         if "prefill_decode_split" in self.knobs.active and self.deployment.prefill_replicas == 0:
-            raise ValueError("prefill_decode_split is active, but deployment.prefill_replicas is 0: there is nothing to switch on")
+            raise ValueError(
+                "prefill_decode_split is active, but deployment.prefill_replicas is 0: there is nothing to switch on"
+            )
         if self.workload.horizon_s < self.steps * self.window_s:
-            raise ValueError(f"workload.horizon_s must cover {self.steps * self.window_s:g} s of steps; got {self.workload.horizon_s:g}")
+            raise ValueError(
+                f"workload.horizon_s must cover {self.steps * self.window_s:g} s of steps; "
+                f"got {self.workload.horizon_s:g}"
+            )
         return self
 
     @property
@@ -137,7 +165,8 @@ class Task(Part):
             num_replicas=spec.replicas,
             num_prefill_replicas=spec.prefill_replicas,
             memory_limit_bytes=gb_to_bytes(spec.memory_limit_gb),
-            activation_reserve_bytes=spec.token_budget * costs.activation_bytes_per_token + NOMINAL_SEQUENCES * costs.logits_bytes_per_sequence,
+            activation_reserve_bytes=spec.token_budget * costs.activation_bytes_per_token
+            + NOMINAL_SEQUENCES * costs.logits_bytes_per_sequence,
             token_budget=spec.token_budget,
             max_model_len=spec.max_model_len,
             prefix_caching=spec.prefix_caching,

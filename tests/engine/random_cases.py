@@ -50,7 +50,12 @@ def _costs(rng: np.random.Generator) -> GpuCosts:
     weights = int(rng.integers(1_000, 50_000))
     return GpuCosts(
         tiers=(_tier(rng, weights), _tier(rng, weights // 2), _tier(rng, weights // 4)),
-        draft=DraftCosts(int(rng.integers(0, 2)) * PS_PER_MS, _curve(rng, 5_000_000, 100), int(rng.integers(0, 9_000)), int(rng.integers(0, 3_000))),
+        draft=DraftCosts(
+            int(rng.integers(0, 2)) * PS_PER_MS,
+            _curve(rng, 5_000_000, 100),
+            int(rng.integers(0, 9_000)),
+            int(rng.integers(0, 3_000)),
+        ),
         memory_bytes=0,
         kv_bytes_per_token=int(rng.integers(1, 40)),
         activation_bytes_per_token=int(rng.integers(0, 30)),
@@ -99,8 +104,12 @@ def _requests(rng: np.random.Generator, deployment: Deployment, horizon_ps: int)
     arrivals = np.sort(rng.integers(0, horizon_ps, size=n))
     if rng.random() < 0.3:
         arrivals = np.sort(rng.choice(arrivals, size=n))
-    prompt = rng.integers(1, deployment.max_model_len // 2, size=n) if rng.random() < 0.5 else rng.integers(1, 30, size=n)
-    output = rng.integers(1, deployment.max_model_len // 2, size=n) if rng.random() < 0.5 else rng.integers(1, 20, size=n)
+    prompt = (
+        rng.integers(1, deployment.max_model_len // 2, size=n) if rng.random() < 0.5 else rng.integers(1, 30, size=n)
+    )
+    output = (
+        rng.integers(1, deployment.max_model_len // 2, size=n) if rng.random() < 0.5 else rng.integers(1, 20, size=n)
+    )
     prefix_id = rng.integers(-1, 3, size=n)
     return RequestTable.of(
         arrivals,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llmserve_env.engine.engine import Engine
-from llmserve_env.engine.state import PENDING, REQUEST, STATUS_NAMES
+from llmserve_env.engine.layout import PENDING, REQUEST, STATUS_NAMES
 from tests.engine.random_cases import Case, random_case
 from tests.reference.engine import ReferenceEngine
 

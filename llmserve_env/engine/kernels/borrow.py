@@ -13,8 +13,8 @@ from numba.np.arrayobj import make_array
 
 
 @intrinsic
-def _borrow(typing_context, array):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _borrow(typing_context, array):
+    def codegen(context, builder, signature, args):
         array_class = make_array(signature.args[0])
         source, view = array_class(context, builder, args[0]), array_class(context, builder)
         for field in ("nitems", "itemsize", "data", "shape", "strides"):
@@ -26,7 +26,7 @@ def _borrow(typing_context, array):  # type: ignore[no-untyped-def]
     return array(array), codegen
 
 
-def _same(array):  # type: ignore[no-untyped-def]
+def _same(array):
     return array
 
 

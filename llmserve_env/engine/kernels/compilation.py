@@ -18,13 +18,24 @@ from numba import config, njit
 def source_digest() -> str:
     """Digest of everything that shapes the machine code."""
     engine = Path(__file__).parent.parent
-    sources = sorted([*engine.glob("kernels/*.py"), engine / "state.py", engine / "costs.py", engine / "deployment.py"])
+    sources = sorted(
+        [
+            *engine.glob("kernels/*.py"),
+            engine / "layout.py",
+            engine / "state.py",
+            engine / "costs.py",
+            engine / "deployment.py",
+        ]
+    )
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
 def cache_folder() -> Path:
     """Compiled kernels live under NUMBA_CACHE_DIR, or the user's cache."""
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmserve_env"
+    base = (
+        os.environ.get("NUMBA_CACHE_DIR")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmserve_env"
+    )
     return Path(base) / f"kernels-{source_digest()}"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
 from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token, log_event
 from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
 from llmserve_env.engine.kernels.slots import remove_slot
-from llmserve_env.engine.state import (
+from llmserve_env.engine.layout import (
     COMPUTED,
     DRAFTS,
     IN_FLIGHT,
@@ -32,7 +32,7 @@ from llmserve_env.rng import SPECULATION_STREAM
 
 
 @kernel
-def complete(sim, r):  # type: ignore[no-untyped-def]
+def complete(sim, r):
     """Process the output of the executing iteration; the queued one, if any, starts executing."""
     deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
     rows = NUM_MOVING_ROWS if deployment.step_every_iteration else NUM_SYNC_ROWS
@@ -65,7 +65,7 @@ def complete(sim, r):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def advance_plain(sim, r, plain, iterations, end):  # type: ignore[no-untyped-def]
+def advance_plain(sim, r, plain, iterations, end):
     """Each of the leading slots has emitted one token per iteration; some may now be finished."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     known, last = running[KNOWN], running[LAST]
@@ -86,8 +86,8 @@ def advance_plain(sim, r, plain, iterations, end):  # type: ignore[no-untyped-de
 
 
 @kernel
-def accepted_drafts(sim, q, emitted, drafts):  # type: ignore[no-untyped-def]
-    """Leading drafts that the target model agrees with; a draft's fate belongs to its output position, not to timing."""
+def accepted_drafts(sim, q, emitted, drafts):
+    """Leading drafts that the target model agrees with; a draft's fate belongs to its output position."""
     accepted = 0
     if sim.recorded.shape[0] > 0:
         while accepted < drafts and emitted + accepted < sim.recorded.shape[1] and sim.recorded[q, emitted + accepted]:
@@ -95,13 +95,16 @@ def accepted_drafts(sim, q, emitted, drafts):  # type: ignore[no-untyped-def]
         return accepted
     probability = sim.requests[q].acceptance
     seed = sim.environment.seed
-    while accepted < drafts and uniform(seed, np.uint64(SPECULATION_STREAM), np.uint64(q), np.uint64(emitted + accepted)) < probability:
+    while (
+        accepted < drafts
+        and uniform(seed, np.uint64(SPECULATION_STREAM), np.uint64(q), np.uint64(emitted + accepted)) < probability
+    ):
         accepted += 1
     return accepted
 
 
 @kernel
-def count_tokens(sim, r, q, tokens, end, duration):  # type: ignore[no-untyped-def]
+def count_tokens(sim, r, q, tokens, end, duration):
     """Tokens of request q reach its client at `end`."""
     progress, replica = sim.progress[q], sim.replicas[r]
     sim.window.output_tokens += tokens
@@ -118,7 +121,7 @@ def count_tokens(sim, r, q, tokens, end, duration):  # type: ignore[no-untyped-d
 
 
 @kernel
-def emit(sim, r, i, end, duration, rows):  # type: ignore[no-untyped-def]
+def emit(sim, r, i, end, duration, rows):
     """One request's output. True when it has left the batch."""
     deployment, running = sim.deployment, sim.replicas[r].running
     q, drafts = running[REQUEST, i], running[DRAFTS, i]
@@ -150,7 +153,7 @@ def emit(sim, r, i, end, duration, rows):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def hand_off(sim, q, emitted, computed, end):  # type: ignore[no-untyped-def]
+def hand_off(sim, q, emitted, computed, end):
     """A prefill replica is done with request q; its KV travels to a base replica."""
     deployment = sim.deployment
     sim.progress[q].emitted = emitted
@@ -161,7 +164,7 @@ def hand_off(sim, q, emitted, computed, end):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def emit_stale(sim, r, end):  # type: ignore[no-untyped-def]
+def emit_stale(sim, r, end):
     """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     for i in range(replica.num_stale):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import entry_point, kernel
-
 from llmserve_env.engine.kernels.borrow import borrow
+from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
 from llmserve_env.engine.kernels.routing import arrive, hand_over
 from llmserve_env.engine.kernels.view import Sim
 from llmserve_env.engine.kernels.window import close_window, open_window
-from llmserve_env.engine.state import SPLIT_STARTING, SPLIT_UP
+from llmserve_env.engine.layout import SPLIT_STARTING, SPLIT_UP
 from llmserve_env.units import NEVER_PS
 
 NONE, READY, RELOADED, HANDOFF, ARRIVAL = range(5)
 
 
 @kernel
-def next_event(sim):  # type: ignore[no-untyped-def]
+def next_event(sim):
     """(time, kind) of the next event; at equal times the lower kind comes first."""
     environment = sim.environment
     at, kind = NEVER_PS, NONE
@@ -27,13 +26,16 @@ def next_event(sim):  # type: ignore[no-untyped-def]
         at, kind = sim.replicas[environment.reloading].available_at_ps, RELOADED
     if environment.handoff_head >= 0 and sim.progress[environment.handoff_head].handoff_at_ps < at:
         at, kind = sim.progress[environment.handoff_head].handoff_at_ps, HANDOFF
-    if environment.next_arrival < environment.num_requests and sim.requests[environment.next_arrival].arrival_at_ps < at:
+    if (
+        environment.next_arrival < environment.num_requests
+        and sim.requests[environment.next_arrival].arrival_at_ps < at
+    ):
         at, kind = sim.requests[environment.next_arrival].arrival_at_ps, ARRIVAL
     return at, kind
 
 
 @kernel
-def is_settled(sim, r, until_ps):  # type: ignore[no-untyped-def]
+def is_settled(sim, r, until_ps):
     """Whether nothing can happen at replica r by `until_ps`."""
     replica = sim.replicas[r]
     if replica.end_at_ps < 0:
@@ -42,12 +44,13 @@ def is_settled(sim, r, until_ps):  # type: ignore[no-untyped-def]
 
 
 @entry_point
-def advance(tables, state, knobs, until_ps):  # type: ignore[no-untyped-def]
-    """One window of every environment: apply its knobs, serve until its own `until_ps`, close the books.
+def advance(tables, state, knobs, until_ps):  # noqa: C901
+    """One window of every environment: apply its knobs, serve until its `until_ps`, close the books; returns faults.
 
-    One function with one call of `advance_replica` on purpose: numba optimises everything again at each level of calls.
+    One function with one call of `advance_replica` on purpose: numba optimises everything again at each level.
     """
     num_base, num_all = tables.deployment[0].num_replicas, state.replicas.shape[1]
+    num_faults = 0
     for e in range(state.environment.shape[0]):
         sim = Sim(
             borrow(tables.deployment)[0],
@@ -89,3 +92,5 @@ def advance(tables, state, knobs, until_ps):  # type: ignore[no-untyped-def]
                 open_split(sim, at)
         environment.now_ps = until
         close_window(sim)
+        num_faults += environment.fault
+    return num_faults

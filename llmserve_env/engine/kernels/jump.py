@@ -1,27 +1,26 @@
 """Many pure-decode iterations at once, in closed form and exactly.
 
-While every running request decodes and nobody can be admitted, iteration j takes D + j*g: only the context grows, by one
-token per running request, and the attention curve is linear between knots. Sums of such times are quadratic in integers.
+While every running request decodes and nobody can be admitted, iteration j takes D + j*g: only the context grows, by
+one token per running request, and the attention curve is linear between knots. Their sums are quadratic, in integers.
 """
 
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.latency import iteration_ps, segment
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
-from llmserve_env.engine.state import COMPUTED, HELD, KNOWN, LAST, MAX_RUNNING, NUM_CURVES
+from llmserve_env.engine.layout import COMPUTED, HELD, KNOWN, LAST, MAX_RUNNING, NUM_CURVES
 
 
 @kernel
-def total_ps(first, growth, count):  # type: ignore[no-untyped-def]
-    """Sum of `count` iteration times: first, first + growth, …"""
+def total_ps(first, growth, count):
+    """Sum of `count` iteration times: first, first + growth, and so on."""
     return count * first + growth * (count * (count - 1) // 2)
 
 
 @kernel
-def most_within(first, growth, limit, most):  # type: ignore[no-untyped-def]
+def most_within(first, growth, limit, most):
     """The largest count <= most whose total is at most `limit`."""
     if total_ps(first, growth, most) <= limit:
         return most
@@ -36,7 +35,7 @@ def most_within(first, growth, limit, most):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def can_jump(deployment, environment, replica):  # type: ignore[no-untyped-def]
+def can_jump(deployment, environment, replica):
     """Whether the next iterations differ in context alone."""
     n = replica.num_running
     if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.pool_is_stale:
@@ -49,14 +48,14 @@ def can_jump(deployment, environment, replica):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def batch_memory(deployment, replica):  # type: ignore[no-untyped-def]
+def batch_memory(deployment, replica):
     """Bytes in use while every running request decodes one token."""
     activations = deployment.activation_bytes_per_token + deployment.logits_bytes_per_sequence
     return replica.reserved_bytes + replica.num_running * activations
 
 
 @kernel
-def jump(sim, r, until_ps):  # type: ignore[no-untyped-def]
+def jump(sim, r, until_ps):
     """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
 
     False when the next iteration needs the scheduler.
@@ -99,7 +98,7 @@ def jump(sim, r, until_ps):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def count_series(window, n, first, growth, count):  # type: ignore[no-untyped-def]
+def count_series(window, n, first, growth, count):
     """Inter-token gaps of `count` iterations of n sequences."""
     if gap_bin(first) == gap_bin(first + growth * (count - 1)):
         count_gaps(window, first, n * count)
@@ -109,7 +108,7 @@ def count_series(window, n, first, growth, count):  # type: ignore[no-untyped-de
 
 
 @kernel
-def hold_more(deployment, replica, n, count):  # type: ignore[no-untyped-def]
+def hold_more(deployment, replica, n, count):
     """Let every running request hold `count` more tokens, if the pool has the blocks for all of them."""
     running = replica.running
     computed, held = running[COMPUTED], running[HELD]

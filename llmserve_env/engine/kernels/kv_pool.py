@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
 from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, section, take_block
-from llmserve_env.engine.state import HELD, KEYED, REFS, REQUEST, TABLE
+from llmserve_env.engine.layout import HELD, KEYED, REFS, REQUEST, TABLE
 
 
 @kernel
-def blocks_for(deployment, tokens):  # type: ignore[no-untyped-def]
+def blocks_for(deployment, tokens):
     """Blocks that hold this many tokens."""
     return (min(tokens, deployment.max_model_len) + deployment.block_tokens - 1) >> deployment.block_shift
 
 
 @kernel
-def grow(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
+def grow(sim, r, slot, tokens):
     """Let a running request hold `tokens`; False (and no change) when the pool is too small."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     held = running[HELD, slot]
@@ -36,7 +35,7 @@ def grow(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def free_blocks(sim, r, slot):  # type: ignore[no-untyped-def]
+def free_blocks(sim, r, slot):
     """Give back everything a running request holds, last block first."""
     running = sim.replicas[r].running
     held = running[HELD, slot]
@@ -51,7 +50,7 @@ def free_blocks(sim, r, slot):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def key_full_blocks(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
+def key_full_blocks(sim, r, slot, tokens):
     """Enter the blocks that `tokens` known tokens fill."""
     running = sim.replicas[r].running
     full = tokens >> sim.deployment.block_shift
@@ -63,7 +62,7 @@ def key_full_blocks(sim, r, slot, tokens):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def set_pool_size(sim, r):  # type: ignore[no-untyped-def]
+def set_pool_size(sim, r):
     """Blocks and reserved bytes that the knobs and the loaded tier give this replica."""
     deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
     fixed = deployment.weight_bytes[replica.tier]
@@ -79,7 +78,7 @@ def set_pool_size(sim, r):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def settle_pool(sim, r):  # type: ignore[no-untyped-def]
+def settle_pool(sim, r):
     """After preemptions have made room: add or remove physical blocks."""
     if sim.deployment.prefix_caching:
         resize_blocks(sim, r, sim.replicas[r].num_blocks)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
-from llmserve_env.engine.state import NUM_CURVES, NUM_TIERS, PREFILL_CURVE
+from llmserve_env.engine.layout import NUM_CURVES, NUM_TIERS, PREFILL_CURVE
 
 
 @kernel
-def segment(curve, x):  # type: ignore[no-untyped-def]
+def segment(curve, x):
     """Index of the last knot at or below x (the first one for smaller x)."""
     low, high = 0, curve.shape[1] - 1
     while low < high:
@@ -21,7 +20,7 @@ def segment(curve, x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def evaluate(curve, x):  # type: ignore[no-untyped-def]
+def evaluate(curve, x):
     """Value of a piecewise-linear curve; nothing costs nothing."""
     if x == 0:
         return 0
@@ -30,7 +29,7 @@ def evaluate(curve, x):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens):  # type: ignore[no-untyped-def]
+def draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens):
     """The draft model's share: one pass per proposed token, and its own prefill."""
     constants = deployment.draft_constants
     time = 0
@@ -42,10 +41,17 @@ def draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens
 
 
 @kernel
-def iteration_ps(deployment, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs):  # type: ignore[no-untyped-def]
+def iteration_ps(
+    deployment, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs
+):
     """The cost model of docs/engine.md."""
     constants = deployment.tier_constants
-    time = constants[tier, 0] + constants[tier, 1] * sequences + constants[tier, 2] * decode_tokens + constants[tier, 3] * prefill_tokens
+    time = (
+        constants[tier, 0]
+        + constants[tier, 1] * sequences
+        + constants[tier, 2] * decode_tokens
+        + constants[tier, 3] * prefill_tokens
+    )
     time += deployment.gemm[tier, decode_tokens + prefill_tokens]
     time += evaluate(deployment.curves[tier * NUM_CURVES + depth], context_tokens)
     if pairs > 0:

@@ -6,7 +6,7 @@ import numpy as np
 
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.state import (
+from llmserve_env.engine.layout import (
     ITL_BINS,
     ITL_SUB_BINS,
     ITL_UNIT_SHIFT,
@@ -27,7 +27,7 @@ SURGE_RATIO = 1.5
 
 
 @kernel
-def select(values, n, k):  # type: ignore[no-untyped-def]
+def select(values, n, k):
     """The k-th smallest of the first n values (reorders them)."""
     low, high = 0, n - 1
     while low < high:
@@ -52,20 +52,20 @@ def select(values, n, k):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def recent_waits(environment, window_ps, values):  # type: ignore[no-untyped-def]
-    """Copy waits that ended within the last windows; returns how many."""
+def recent_waits(environment, window_ps, values):
+    """Copy the latest waits, newest first, back to the first that ended before the last windows; returns how many."""
     since = environment.now_ps - RECENT_WINDOWS * window_ps
     count = min(environment.ttft_count, TTFT_RING)
-    n = 0
-    for i in range(count):
-        if environment.ttft[0, i] > since:
-            values[n] = environment.ttft[1, i]
-            n += 1
-    return n
+    for n in range(count):
+        i = (environment.ttft_count - 1 - n) % TTFT_RING
+        if environment.ttft[0, i] <= since:
+            return n
+        values[n] = environment.ttft[1, i]
+    return count
 
 
 @kernel
-def gap_quantile_ps(window, fraction):  # type: ignore[no-untyped-def]
+def gap_quantile_ps(window, fraction):
     """Middle of the bin that holds this quantile of inter-token gaps; 0 without gaps."""
     if window.itl_samples == 0:
         return 0.0
@@ -82,7 +82,7 @@ def gap_quantile_ps(window, fraction):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def oldest_wait_ps(environment, replicas, requests, progress, num_classes):  # type: ignore[no-untyped-def]
+def oldest_wait_ps(environment, replicas, requests, progress, num_classes):
     """Age of the oldest waiting request that has no token yet."""
     oldest = environment.now_ps
     for r in range(replicas.shape[0]):
@@ -96,19 +96,21 @@ def oldest_wait_ps(environment, replicas, requests, progress, num_classes):  # t
 
 
 @kernel
-def smooth(average, value, num_windows, weight):  # type: ignore[no-untyped-def]
+def smooth(average, value, num_windows, weight):
     """Exponential average that starts at its first value."""
     return value if num_windows == 0 else average + weight * (value - average)
 
 
 @kernel
-def update_recent(environment, window, length_s):  # type: ignore[no-untyped-def]
+def update_recent(environment, window, length_s):
     """Sliding figures move on by one window."""
     n = environment.num_windows
     rate = window.arrived / length_s
     environment.arrival_rate_rps = smooth(environment.arrival_rate_rps, rate, n, SMOOTHING)
     environment.usual_rate_rps = smooth(environment.usual_rate_rps, rate, n, SLOW_SMOOTHING)
-    environment.surge_age_windows = 0 if rate > SURGE_RATIO * environment.usual_rate_rps else environment.surge_age_windows + 1
+    environment.surge_age_windows = (
+        0 if rate > SURGE_RATIO * environment.usual_rate_rps else environment.surge_age_windows + 1
+    )
     if window.arrived > 0:
         fresh = 0 if environment.mean_prompt_tokens == 0.0 else 1
         prompt_tokens = window.arrived_prompt_tokens / window.arrived
@@ -124,7 +126,7 @@ def update_recent(environment, window, length_s):  # type: ignore[no-untyped-def
 
 
 @kernel
-def measure_fleet(environment, window, replicas, out):  # type: ignore[no-untyped-def]
+def measure_fleet(environment, window, replicas, out):
     """Gauges over replicas."""
     queue, active, used, blocks, up, on_tier, serving = 0, 0, 0, 0, 0, 0, 0
     for r in range(replicas.shape[0]):
@@ -150,13 +152,13 @@ def measure_fleet(environment, window, replicas, out):  # type: ignore[no-untype
 
 
 @entry_point
-def measure(tables, state, metrics):  # type: ignore[no-untyped-def]
+def measure(tables, state, metrics):
     """Fill `metrics` with the last window of every environment."""
     values = np.empty(TTFT_RING, np.int64)
     for e in range(state.environment.shape[0]):
         environment, window, out = borrow(state.environment)[e], borrow(state.window)[e], borrow(metrics)[e]
         replicas = borrow(state.replicas)[e]
-        length_ps = environment.now_ps - window.opened_at_ps
+        length_ps = max(environment.now_ps - window.opened_at_ps, 1)
         length_s = length_ps / PS_PER_S
         update_recent(environment, window, length_s)
         measure_fleet(environment, window, replicas, out)
@@ -169,7 +171,16 @@ def measure(tables, state, metrics):  # type: ignore[no-untyped-def]
         judged, met = environment.recent_judged.sum(), environment.recent_met.sum()
         out.slo_attainment = met / judged if judged > 0 else 1.0
         out.itl_p50_ms = gap_quantile_ps(window, 0.5) / PS_PER_MS
-        oldest_ms = oldest_wait_ps(environment, replicas, borrow(state.requests)[e], borrow(state.progress)[e], borrow(tables.deployment)[0].num_classes) / PS_PER_MS
+        oldest_ms = (
+            oldest_wait_ps(
+                environment,
+                replicas,
+                borrow(state.requests)[e],
+                borrow(state.progress)[e],
+                borrow(tables.deployment)[0].num_classes,
+            )
+            / PS_PER_MS
+        )
         n = recent_waits(environment, length_ps, values)
         out.oldest_wait_ms = oldest_ms
         out.ttft_p50_ms = select(values, n, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms

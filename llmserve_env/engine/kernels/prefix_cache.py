@@ -2,21 +2,20 @@
 
 Free blocks without a key are taken first (a stack, their order is immaterial), then keyed ones, least recently
 freed first. A key is (stream, block index); hash chains keep the block entered first in front.
-`sim.cache[r]` holds, per section of `num_cache_blocks`: references, LRU links, chain links, the stack of keyless free blocks,
-keys, and then the hash buckets.
+`sim.cache[r]` holds, per section of `num_cache_blocks`: references, LRU links, chain links, the stack of keyless free
+blocks, keys, and then the hash buckets.
 """
 
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
-
-from llmserve_env.engine.state import BUCKETS, CHAIN_NEXT, KEYS, LRU_NEXT, LRU_PREV, REFS, UNKEYED
+from llmserve_env.engine.layout import BUCKETS, CHAIN_NEXT, KEYS, LRU_NEXT, LRU_PREV, REFS, UNKEYED
 
 NO_KEY = 0
 
 
 @rare_kernel
-def block_key(sim, q, j):  # type: ignore[no-untyped-def]
+def block_key(sim, q, j):
     """Key of block j of request q (never NO_KEY)."""
     request = sim.requests[q]
     stream = request.prefix_stream if j < request.prefix_blocks else request.own_stream
@@ -24,27 +23,27 @@ def block_key(sim, q, j):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def section(sim, r, name):  # type: ignore[no-untyped-def]
+def section(sim, r, name):
     """One section of a replica's cache arrays."""
     size = sim.deployment.num_cache_blocks
     return sim.cache[r, name * size : (name + 1) * size]
 
 
 @rare_kernel
-def buckets(sim, r):  # type: ignore[no-untyped-def]
+def buckets(sim, r):
     """First block of each hash chain."""
     return sim.cache[r, BUCKETS * sim.deployment.num_cache_blocks :]
 
 
 @rare_kernel
-def bucket_of(key, num_buckets):  # type: ignore[no-untyped-def]
+def bucket_of(key, num_buckets):
     """Bucket of a key; the table's size is a power of two."""
     mixed = (key ^ (key >> 21)) * 0x9E3779B1
     return (mixed ^ (mixed >> 15)) & (num_buckets - 1)
 
 
 @rare_kernel
-def lookup(sim, r, key):  # type: ignore[no-untyped-def]
+def lookup(sim, r, key):
     """The block entered first under this key, or -1."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
     b = heads[bucket_of(key, heads.shape[0])]
@@ -54,7 +53,7 @@ def lookup(sim, r, key):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def enter(sim, r, b, key):  # type: ignore[no-untyped-def]
+def enter(sim, r, b, key):
     """Give block b a key, behind earlier blocks of its chain."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
     keys[b] = key
@@ -70,7 +69,7 @@ def enter(sim, r, b, key):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def forget(sim, r, b):  # type: ignore[no-untyped-def]
+def forget(sim, r, b):
     """Drop block b's key."""
     keys, chain, heads = section(sim, r, KEYS), section(sim, r, CHAIN_NEXT), buckets(sim, r)
     h = bucket_of(keys[b], heads.shape[0])
@@ -85,7 +84,7 @@ def forget(sim, r, b):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def lru_remove(sim, r, b):  # type: ignore[no-untyped-def]
+def lru_remove(sim, r, b):
     """Take block b out of the keyed free list."""
     replica, older, newer = sim.replicas[r], section(sim, r, LRU_PREV), section(sim, r, LRU_NEXT)
     before, after = older[b], newer[b]
@@ -101,7 +100,7 @@ def lru_remove(sim, r, b):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def take_block(sim, r):  # type: ignore[no-untyped-def]
+def take_block(sim, r):
     """A free block; the caller has checked that there is one."""
     replica = sim.replicas[r]
     if replica.num_unkeyed > 0:
@@ -114,7 +113,7 @@ def take_block(sim, r):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def release_block(sim, r, b):  # type: ignore[no-untyped-def]
+def release_block(sim, r, b):
     """Drop one reference; the last one frees the block."""
     replica, references = sim.replicas[r], section(sim, r, REFS)
     older, newer = section(sim, r, LRU_PREV), section(sim, r, LRU_NEXT)
@@ -136,7 +135,7 @@ def release_block(sim, r, b):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def cached_prefix(sim, r, q, known):  # type: ignore[no-untyped-def]
+def cached_prefix(sim, r, q, known):
     """(hit blocks, how many of them lie in the free list)."""
     limit = (known - 1) >> sim.deployment.block_shift
     hit, idle = 0, 0
@@ -150,7 +149,7 @@ def cached_prefix(sim, r, q, known):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def take_hits(sim, r, row, q, hit):  # type: ignore[no-untyped-def]
+def take_hits(sim, r, row, q, hit):
     """Reference the hit blocks for a request being admitted."""
     references = section(sim, r, REFS)
     for j in range(hit):
@@ -163,7 +162,7 @@ def take_hits(sim, r, row, q, hit):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def resize_blocks(sim, r, num_blocks):  # type: ignore[no-untyped-def]
+def resize_blocks(sim, r, num_blocks):
     """Grow with keyless blocks, shrink by free ones in free order; the caller has made room."""
     replica = sim.replicas[r]
     spare = section(sim, r, REFS)
@@ -185,7 +184,7 @@ def resize_blocks(sim, r, num_blocks):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def forget_all(sim, r):  # type: ignore[no-untyped-def]
+def forget_all(sim, r):
     """A restarted engine remembers nothing; every block must be free."""
     replica = sim.replicas[r]
     while replica.num_keyed_free > 0:

@@ -7,19 +7,18 @@ between them moves nothing. For plain FCFS this equals vLLM's deque with push-fr
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
-from llmserve_env.engine.state import TRANSFERRING, WAITING
+from llmserve_env.engine.layout import TRANSFERRING, WAITING
 
 
 @kernel
-def is_before(sim, a, b):  # type: ignore[no-untyped-def]
+def is_before(sim, a, b):
     """Whether request a comes before b."""
     at_a, at_b = sim.requests[a].arrival_at_ps, sim.requests[b].arrival_at_ps
     return at_a < at_b or (at_a == at_b and a < b)
 
 
 @kernel
-def enqueue(sim, r, q, t):  # type: ignore[no-untyped-def]
+def enqueue(sim, r, q, t):
     """Make request q wait at replica r from time t on."""
     replica = sim.replicas[r]
     progress = sim.progress
@@ -55,7 +54,7 @@ def enqueue(sim, r, q, t):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def dequeue(sim, r, q):  # type: ignore[no-untyped-def]
+def dequeue(sim, r, q):
     """Take request q out of replica r's queue."""
     replica = sim.replicas[r]
     progress = sim.progress
@@ -75,7 +74,7 @@ def dequeue(sim, r, q):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def queue_head(sim, r, by_priority):  # type: ignore[no-untyped-def]
+def queue_head(sim, r, by_priority):
     """The request to admit next, or -1."""
     head = sim.replicas[r].head
     best = -1
@@ -89,13 +88,15 @@ def queue_head(sim, r, by_priority):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def insert_handoff(sim, q, at):  # type: ignore[no-untyped-def]
+def insert_handoff(sim, q, at):
     """Put request q in transfer until `at`; the list is ordered by (time, id)."""
     progress = sim.progress
     progress[q].status = TRANSFERRING
     progress[q].handoff_at_ps = at
     before, following = -1, sim.environment.handoff_head
-    while following >= 0 and (progress[following].handoff_at_ps < at or (progress[following].handoff_at_ps == at and following < q)):
+    while following >= 0 and (
+        progress[following].handoff_at_ps < at or (progress[following].handoff_at_ps == at and following < q)
+    ):
         before = following
         following = progress[following].next
     progress[q].next = following

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
-
 from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
 from llmserve_env.engine.kernels.routing import evacuate, move_waiting
-from llmserve_env.engine.state import SPLIT_OFF, SPLIT_STARTING, SPLIT_UP
+from llmserve_env.engine.layout import SPLIT_OFF, SPLIT_STARTING, SPLIT_UP
 
 
 @rare_kernel
-def apply_knobs(sim, knobs):  # type: ignore[no-untyped-def]
+def apply_knobs(sim, knobs):
     """Take over the knobs at the start of a window."""
     environment = sim.environment
     resized = environment.kv_budget_fraction != knobs.kv_budget_fraction
@@ -28,7 +27,7 @@ def apply_knobs(sim, knobs):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def roll(sim, at_ps):  # type: ignore[no-untyped-def]
+def roll(sim, at_ps):
     """Start reloading the first in-service replica with another tier than the target, one at a time."""
     deployment, environment = sim.deployment, sim.environment
     if environment.reloading >= 0:
@@ -48,14 +47,14 @@ def roll(sim, at_ps):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def finish_reload(sim, at_ps):  # type: ignore[no-untyped-def]
+def finish_reload(sim, at_ps):
     """A replica is back; the next one's turn."""
     sim.environment.reloading = -1
     roll(sim, at_ps)
 
 
 @rare_kernel
-def set_split(sim, is_on):  # type: ignore[no-untyped-def]
+def set_split(sim, is_on):
     """Request prefill replicas, cancel the request, or send them away."""
     deployment, environment = sim.deployment, sim.environment
     environment.prefill_decode_split = is_on
@@ -77,7 +76,7 @@ def set_split(sim, is_on):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def open_split(sim, at_ps):  # type: ignore[no-untyped-def]
+def open_split(sim, at_ps):
     """Prefill replicas are ready: they hold the target tier and take over everything that has not started."""
     deployment, environment = sim.deployment, sim.environment
     environment.split = SPLIT_UP

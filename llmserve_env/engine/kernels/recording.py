@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
-from llmserve_env.engine.state import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
+from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
 
 PPM = 1_000_000
 
 
 @rare_kernel
-def append_log(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
+def append_log(sim, kind, a, b, c, d, e, f, g):
     """One row of the decision log; rows past its end are counted, so that the caller can tell it was too short."""
     row = sim.environment.log_count
     if row < sim.log.shape[0]:
@@ -26,7 +25,7 @@ def append_log(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gap_bin(gap_ps):  # type: ignore[no-untyped-def]
+def gap_bin(gap_ps):
     """Log-linear bin of an inter-token gap."""
     value = gap_ps >> ITL_UNIT_SHIFT
     octave = 0
@@ -36,15 +35,15 @@ def gap_bin(gap_ps):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_gaps(window, gap_ps, tokens):  # type: ignore[no-untyped-def]
+def count_gaps(window, gap_ps, tokens):
     """Count `tokens` inter-token gaps of this length."""
     window.itl[gap_bin(gap_ps)] += tokens
     window.itl_samples += tokens
 
 
 @kernel
-def judge(sim, q, met, wait_ppm):  # type: ignore[no-untyped-def]
-    """Each request is judged against its SLO once; `wait_ppm` is its wait in millionths of the SLO, at most all of it."""
+def judge(sim, q, met, wait_ppm):
+    """Judge a request against its SLO, once; `wait_ppm` is its wait in millionths of the SLO, at most all of it."""
     progress = sim.progress[q]
     if progress.judged:
         return
@@ -57,7 +56,7 @@ def judge(sim, q, met, wait_ppm):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_wait(sim, at_ps, wait_ps):  # type: ignore[no-untyped-def]
+def count_wait(sim, at_ps, wait_ps):
     """A wait for a first token that ended at this time, served or not."""
     slot = sim.environment.ttft_count % TTFT_RING
     sim.environment.ttft[0, slot] = at_ps
@@ -66,7 +65,7 @@ def count_wait(sim, at_ps, wait_ps):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
+def first_token(sim, q, at_ps, tier):
     """The moment a client is waiting for."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.first_token_at_ps = at_ps
@@ -77,7 +76,7 @@ def first_token(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def finish(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
+def finish(sim, q, at_ps, tier):
     """A request has all its tokens."""
     request, progress, window = sim.requests[q], sim.progress[q], sim.window
     progress.status = FINISHED
@@ -93,7 +92,7 @@ def finish(sim, q, at_ps, tier):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def log_event(sim, kind, a, b, c, d, e, f, g):  # type: ignore[no-untyped-def]
+def log_event(sim, kind, a, b, c, d, e, f, g):
     """Append to the decision log, when there is one."""
     if sim.log.shape[0] > 0:
         append_log(sim, kind, a, b, c, d, e, f, g)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
-
 from llmserve_env.engine.kernels.complete import complete
 from llmserve_env.engine.kernels.jump import jump
 from llmserve_env.engine.kernels.schedule import schedule
@@ -13,7 +12,7 @@ MAX_ROUNDS_PER_CALL = 100_000_000
 
 
 @kernel
-def advance_replica(sim, r, until_ps):  # type: ignore[no-untyped-def]
+def advance_replica(sim, r, until_ps):
     """Process iterations that end by `until_ps` and start those that begin before it."""
     replica = sim.replicas[r]
     for _ in range(MAX_ROUNDS_PER_CALL):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
-
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import enqueue
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.state import NUM_MOVING_ROWS, STALE
+from llmserve_env.engine.layout import NUM_MOVING_ROWS, STALE
 from llmserve_env.units import PS_PER_S
 
 
 @rare_kernel
-def seconds_for_bytes_ps(num_bytes, bytes_per_s):  # type: ignore[no-untyped-def]
+def seconds_for_bytes_ps(num_bytes, bytes_per_s):
     """Time to move bytes at a bandwidth, rounded up; whole seconds first so that nothing overflows."""
     whole, rest = num_bytes // bytes_per_s, num_bytes % bytes_per_s
     scaled = rest
@@ -25,7 +24,7 @@ def seconds_for_bytes_ps(num_bytes, bytes_per_s):  # type: ignore[no-untyped-def
 
 
 @rare_kernel
-def lose_iterations(sim, r, at_ps):  # type: ignore[no-untyped-def]
+def lose_iterations(sim, r, at_ps):
     """Forget what is executing and queued; the part not run yet is not busy time."""
     replica = sim.replicas[r]
     end = max(replica.end_at_ps, replica.queued_end_at_ps)
@@ -41,14 +40,16 @@ def lose_iterations(sim, r, at_ps):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def run_out_of_memory(sim, r, at_ps):  # type: ignore[no-untyped-def]
+def run_out_of_memory(sim, r, at_ps):
     """The process dies and restarts; its requests wait in its own queue to be recomputed."""
     deployment, replica = sim.deployment, sim.replicas[r]
     sim.window.ooms += 1
     sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, deployment.memory_limit_bytes)
     lose_iterations(sim, r, at_ps)
     replica.free_at_ps = replica.available_at_ps = (
-        at_ps + deployment.restart_overhead_ps + seconds_for_bytes_ps(deployment.weight_bytes[replica.tier], deployment.weights_load_bytes_per_s)
+        at_ps
+        + deployment.restart_overhead_ps
+        + seconds_for_bytes_ps(deployment.weight_bytes[replica.tier], deployment.weights_load_bytes_per_s)
     )
     while replica.num_running > 0:
         q = drop_slot(sim, r, replica.num_running - 1, at_ps, NUM_MOVING_ROWS)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
 from llmserve_env.engine.kernels.recording import PPM, judge
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.state import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
+from llmserve_env.engine.layout import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
 
 
 @kernel
-def least_loaded(sim, first, stop, at_ps, excluded):  # type: ignore[no-untyped-def]
+def least_loaded(sim, first, stop, at_ps, excluded):
     """The in-service replica in [first, stop) with the fewest requests, available ones first; -1 if there is none."""
     best, best_load, best_is_up = -1, 0, False
     for r in range(first, stop):
@@ -28,7 +27,7 @@ def least_loaded(sim, first, stop, at_ps, excluded):  # type: ignore[no-untyped-
 
 
 @kernel
-def route(sim, q, at_ps, excluded):  # type: ignore[no-untyped-def]
+def route(sim, q, at_ps, excluded):
     """The replica for request q; `excluded` only when nobody else can take it."""
     deployment = sim.deployment
     first, stop = 0, deployment.num_replicas
@@ -39,7 +38,7 @@ def route(sim, q, at_ps, excluded):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def arrive(sim, q):  # type: ignore[no-untyped-def]
+def arrive(sim, q):
     """A client sends request q: it waits at a replica, or its class's waiting room there is full."""
     request, window = sim.requests[q], sim.window
     at = request.arrival_at_ps
@@ -58,7 +57,7 @@ def arrive(sim, q):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def evacuate(sim, r, at_ps):  # type: ignore[no-untyped-def]
+def evacuate(sim, r, at_ps):
     """Replica r loses its iteration and its KV; its requests are routed again, running ones first."""
     replica = sim.replicas[r]
     lose_iterations(sim, r, at_ps)
@@ -73,7 +72,7 @@ def evacuate(sim, r, at_ps):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def move_waiting(sim, r, at_ps, only_fresh):  # type: ignore[no-untyped-def]
+def move_waiting(sim, r, at_ps, only_fresh):
     """Route replica r's waiting requests again, in (arrival, id) order."""
     pending = sim.replicas[r].num_waiting
     q = queue_head(sim, r, False)
@@ -88,7 +87,7 @@ def move_waiting(sim, r, at_ps, only_fresh):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def next_waiting(sim, r, q):  # type: ignore[no-untyped-def]
+def next_waiting(sim, r, q):
     """The waiting request that follows q in (arrival, id) order, or -1."""
     best = -1
     at = sim.requests[q].arrival_at_ps
@@ -96,14 +95,17 @@ def next_waiting(sim, r, q):  # type: ignore[no-untyped-def]
         c = sim.replicas[r].head[k]
         while c >= 0 and (sim.requests[c].arrival_at_ps < at or (sim.requests[c].arrival_at_ps == at and c <= q)):
             c = sim.progress[c].next
-        if c >= 0 and (best < 0 or sim.requests[c].arrival_at_ps < sim.requests[best].arrival_at_ps
-                       or (sim.requests[c].arrival_at_ps == sim.requests[best].arrival_at_ps and c < best)):
+        if c >= 0 and (
+            best < 0
+            or sim.requests[c].arrival_at_ps < sim.requests[best].arrival_at_ps
+            or (sim.requests[c].arrival_at_ps == sim.requests[best].arrival_at_ps and c < best)
+        ):
             best = c
     return best
 
 
 @rare_kernel
-def hand_over(sim, q):  # type: ignore[no-untyped-def]
+def hand_over(sim, q):
     """The KV of request q has arrived: it waits at a base replica."""
     at = sim.progress[q].handoff_at_ps
     sim.environment.handoff_head = sim.progress[q].next

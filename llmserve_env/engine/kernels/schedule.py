@@ -7,7 +7,6 @@ There is no decode phase and no prefill phase: a request's computed tokens catch
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
 from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, key_full_blocks, set_pool_size, settle_pool
 from llmserve_env.engine.kernels.latency import iteration_ps
 from llmserve_env.engine.kernels.prefix_cache import cached_prefix, take_hits
@@ -15,7 +14,7 @@ from llmserve_env.engine.kernels.queues import dequeue, queue_head
 from llmserve_env.engine.kernels.recording import PPM, judge, log_event
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.kernels.slots import abandon_expired, preempt, victim_slot
-from llmserve_env.engine.state import (
+from llmserve_env.engine.layout import (
     COMPUTED,
     DRAFTS,
     HELD,
@@ -40,7 +39,7 @@ from llmserve_env.engine.state import (
 
 
 @kernel
-def schedule(sim, r, at_ps):  # type: ignore[no-untyped-def]
+def schedule(sim, r, at_ps):
     """Schedule one iteration at `at_ps`; False when there was nothing to run."""
     deployment, replica = sim.deployment, sim.replicas[r]
     rows = NUM_MOVING_ROWS if deployment.step_every_iteration else NUM_SYNC_ROWS
@@ -65,7 +64,7 @@ def schedule(sim, r, at_ps):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def refit_pool(sim, r, at_ps, rows):  # type: ignore[no-untyped-def]
+def refit_pool(sim, r, at_ps, rows):
     """Step 1: size the pool by the knobs, preempting until what is held fits. Returns the number preempted."""
     replica = sim.replicas[r]
     set_pool_size(sim, r)
@@ -78,7 +77,7 @@ def refit_pool(sim, r, at_ps, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def plain_decodes(deployment, environment, replica):  # type: ignore[no-untyped-def]
+def plain_decodes(deployment, environment, replica):
     """Schedule the leading run of decoding requests in one pass: a token and perhaps a block each.
 
     Only when no block can run short in this step, so that nobody is preempted; otherwise 0 and no change.
@@ -109,7 +108,7 @@ def plain_decodes(deployment, environment, replica):  # type: ignore[no-untyped-
 
 
 @kernel
-def schedule_running(sim, r, at_ps, row, threshold, budget, first, rows):  # type: ignore[no-untyped-def]
+def schedule_running(sim, r, at_ps, row, threshold, budget, first, rows):
     """Step 2 from slot `first` on. Returns (budget left, requests preempted)."""
     deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
     depth = sim.environment.speculation_depth
@@ -149,7 +148,7 @@ def schedule_running(sim, r, at_ps, row, threshold, budget, first, rows):  # typ
 
 
 @kernel
-def place(sim, r, row, i, n):  # type: ignore[no-untyped-def]
+def place(sim, r, row, i, n):
     """Put n tokens of slot i into the iteration; note its drafts, or -1 when it will emit nothing.
 
     Blocks it fills are findable from here on, even by requests admitted in the same step.
@@ -163,7 +162,7 @@ def place(sim, r, row, i, n):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def mark_stalled(sim, r, at_ps, row, first):  # type: ignore[no-untyped-def]
+def mark_stalled(sim, r, at_ps, row, first):
     """Remember since when decoding requests that the budget left out have been without a token."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     for i in range(first, replica.num_running):
@@ -176,7 +175,7 @@ def mark_stalled(sim, r, at_ps, row, first):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def admit(sim, r, at_ps, row, threshold, budget):  # type: ignore[no-untyped-def]
+def admit(sim, r, at_ps, row, threshold, budget):
     """Step 3: admissions from the head of the queue until budget, cap or blocks stop them."""
     deployment, replica = sim.deployment, sim.replicas[r]
     cap = min(sim.environment.batch_cap, MAX_RUNNING)
@@ -192,7 +191,9 @@ def admit(sim, r, at_ps, row, threshold, budget):  # type: ignore[no-untyped-def
         n = known - hit
         if 0 < threshold < n:
             n = threshold
-        if (n > budget and not deployment.chunked_prefill) or not passes_gates(sim, r, known, hit + min(n, budget), hit_blocks, idle_hits):
+        if (n > budget and not deployment.chunked_prefill) or not passes_gates(
+            sim, r, known, hit + min(n, budget), hit_blocks, idle_hits
+        ):
             if replica.num_running > 0:
                 return
             reject(sim, r, q, at_ps)
@@ -203,7 +204,7 @@ def admit(sim, r, at_ps, row, threshold, budget):  # type: ignore[no-untyped-def
 
 
 @kernel
-def passes_gates(sim, r, known, tokens, hit_blocks, idle_hits):  # type: ignore[no-untyped-def]
+def passes_gates(sim, r, known, tokens, hit_blocks, idle_hits):
     """Gates A and B of step 3."""
     deployment, replica = sim.deployment, sim.replicas[r]
     free = replica.num_blocks - replica.used_blocks - idle_hits
@@ -216,7 +217,7 @@ def passes_gates(sim, r, known, tokens, hit_blocks, idle_hits):  # type: ignore[
 
 
 @rare_kernel
-def reject(sim, r, q, at_ps):  # type: ignore[no-untyped-def]
+def reject(sim, r, q, at_ps):
     """Refuse a waiting request that an empty replica cannot hold."""
     dequeue(sim, r, q)
     sim.progress[q].status = REJECTED
@@ -226,7 +227,7 @@ def reject(sim, r, q, at_ps):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def start_running(sim, r, q, known, hit, hit_blocks, row, n):  # type: ignore[no-untyped-def]
+def start_running(sim, r, q, known, hit, hit_blocks, row, n):
     """Append request q to the batch with n tokens in this iteration."""
     deployment, replica, running, progress = sim.deployment, sim.replicas[r], sim.replicas[r].running, sim.progress[q]
     dequeue(sim, r, q)
@@ -254,18 +255,27 @@ def start_running(sim, r, q, known, hit, hit_blocks, row, n):  # type: ignore[no
 
 
 @rare_kernel
-def is_decode_item(sim, r, i, computed, is_admission):  # type: ignore[no-untyped-def]
+def is_decode_item(sim, r, i, computed, is_admission):
     """Whether an item costs like decoding; the last token of a recomputation, alone in its chunk, does too."""
     target = sim.replicas[r].running[TARGET, i]
     if computed >= target:
         return True
-    return not is_admission and computed == target - 1 and target > sim.requests[sim.replicas[r].running[REQUEST, i]].prompt_tokens
+    return (
+        not is_admission
+        and computed == target - 1
+        and target > sim.requests[sim.replicas[r].running[REQUEST, i]].prompt_tokens
+    )
 
 
 @kernel
-def launch(sim, r, at_ps, row, plain, before_admission, free_before):  # type: ignore[no-untyped-def]
+def launch(sim, r, at_ps, row, plain, before_admission, free_before):
     """Steps 4 and 5: check memory, count the batch, and start it (or queue it behind the executing one)."""
-    deployment, environment, replica, running = sim.deployment, sim.environment, sim.replicas[r], sim.replicas[r].running
+    deployment, environment, replica, running = (
+        sim.deployment,
+        sim.environment,
+        sim.replicas[r],
+        sim.replicas[r].running,
+    )
     sequences, decode_sequences, decode_tokens, prefill_tokens = plain, plain, plain, 0
     context, pairs = 0, 0
     for i in range(plain):
@@ -285,19 +295,33 @@ def launch(sim, r, at_ps, row, plain, before_admission, free_before):  # type: i
             prefill_tokens += n
             pairs += n * before + n * (n + 1) // 2
         replica.num_prefilling -= before < running[TARGET, i] <= before + n
-        log_event(sim, LOG_ITEM, r, running[REQUEST, i], n, before, max(running[row + 1, i], 0), i >= before_admission, 0)
+        log_event(
+            sim, LOG_ITEM, r, running[REQUEST, i], n, before, max(running[row + 1, i], 0), i >= before_admission, 0
+        )
         if deployment.async_scheduling and running[row + 1, i] >= 0:
             running[IN_FLIGHT, i] += 1 + running[row + 1, i]
     tokens = decode_tokens + prefill_tokens
     if tokens == 0:
         return False
-    memory = replica.reserved_bytes + tokens * deployment.activation_bytes_per_token + sequences * deployment.logits_bytes_per_sequence
+    memory = (
+        replica.reserved_bytes
+        + tokens * deployment.activation_bytes_per_token
+        + sequences * deployment.logits_bytes_per_sequence
+    )
     if deployment.num_blocks_override < 0 and memory > deployment.memory_limit_bytes:
         run_out_of_memory(sim, r, at_ps)
         return True
     sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, memory)
     time = iteration_ps(
-        deployment, replica.tier, environment.speculation_depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs
+        deployment,
+        replica.tier,
+        environment.speculation_depth,
+        sequences,
+        decode_sequences,
+        decode_tokens,
+        prefill_tokens,
+        context,
+        pairs,
     )
     sim.window.iterations += 1
     sim.window.busy_ps += time
@@ -310,5 +334,7 @@ def launch(sim, r, at_ps, row, plain, before_admission, free_before):  # type: i
         replica.start_at_ps = start
         replica.end_at_ps = start + time
         replica.prefill_tokens = prefill_tokens
-    log_event(sim, LOG_STEP, r, at_ps, start, start + time, free_before, replica.num_blocks - replica.used_blocks, sequences)
+    log_event(
+        sim, LOG_STEP, r, at_ps, start, start + time, free_before, replica.num_blocks - replica.used_blocks, sequences
+    )
     return True

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-
 from llmserve_env.engine.kernels.kv_pool import free_blocks
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
 from llmserve_env.engine.kernels.recording import PPM, count_wait, judge, log_event
-from llmserve_env.engine.state import (
+from llmserve_env.engine.layout import (
     ABANDONED,
     COMPUTED,
     DRAFTS,
@@ -24,7 +23,7 @@ from llmserve_env.units import NEVER_PS
 
 
 @kernel
-def remove_slot(sim, r, slot, num_rows):  # type: ignore[no-untyped-def]
+def remove_slot(sim, r, slot, num_rows):
     """Close the gap of a leaving request; order stays the order of admission."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     last = replica.num_running - 1
@@ -40,7 +39,7 @@ def remove_slot(sim, r, slot, num_rows):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def drop_slot(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
+def drop_slot(sim, r, slot, at_ps, num_rows):
     """Take a running request off the replica: its KV is gone, its emitted tokens are kept."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     q = running[REQUEST, slot]
@@ -59,7 +58,7 @@ def drop_slot(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def preempt(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
+def preempt(sim, r, slot, at_ps, num_rows):
     """Send a running request back to this replica's queue."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     if running[IN_FLIGHT, slot] > 0 and running[SCHEDULED, slot] > 0 and running[DRAFTS, slot] >= 0:
@@ -74,7 +73,7 @@ def preempt(sim, r, slot, at_ps, num_rows):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def victim_slot(sim, r):  # type: ignore[no-untyped-def]
+def victim_slot(sim, r):
     """Who is preempted: the last admitted, or under priority routing the least urgent and then latest."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     victim = replica.num_running - 1
@@ -95,7 +94,7 @@ def victim_slot(sim, r):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def abandon(sim, q):  # type: ignore[no-untyped-def]
+def abandon(sim, q):
     """The client has gone without a first token."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.status = ABANDONED
@@ -106,7 +105,7 @@ def abandon(sim, q):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def abandon_expired(sim, r, at_ps, num_rows):  # type: ignore[no-untyped-def]
+def abandon_expired(sim, r, at_ps, num_rows):
     """Drop every request here whose client stopped waiting for its first token by `at_ps`."""
     replica, running = sim.replicas[r], sim.replicas[r].running
     earliest = NEVER_PS

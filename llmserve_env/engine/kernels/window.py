@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
-
 from llmserve_env.engine.kernels.recording import PPM, judge
-from llmserve_env.engine.state import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
+from llmserve_env.engine.layout import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
 from llmserve_env.units import PS_PER_MS
 
 
 @rare_kernel
-def open_window(sim):  # type: ignore[no-untyped-def]
+def open_window(sim):
     """Start counting from zero, with the busy time that the last window's iterations carry over."""
     w = sim.window
     w.arrived = w.arrived_prompt_tokens = w.finished = w.rejected = w.abandoned = w.preemptions = w.ooms = w.reloads = 0
@@ -30,7 +29,7 @@ def open_window(sim):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def close_window(sim):  # type: ignore[no-untyped-def]
+def close_window(sim):
     """Judge deadlines that passed unserved; settle busy time, reserved memory and GPUs in service."""
     environment, window, now = sim.environment, sim.window, sim.environment.now_ps
     judge_overdue(sim)
@@ -51,7 +50,7 @@ def close_window(sim):  # type: ignore[no-untyped-def]
 
 
 @rare_kernel
-def judge_overdue(sim):  # type: ignore[no-untyped-def]
+def judge_overdue(sim):
     """Requests whose SLO deadline has passed without a first token have missed it, whatever comes later."""
     environment = sim.environment
     for q in range(environment.judge_cursor, environment.next_arrival):

@@ -1,0 +1,225 @@
+"""Layout of the engine's memory: record types and the constants that index them.
+
+Field names are the documentation; times are picoseconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET
+
+PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7)
+STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
+SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
+
+# Rows of the running batch: one column per running request, in admission order.
+# SCHEDULED/DRAFTS belong to the executing iteration, QUEUED/QUEUED_DRAFTS to the one behind it (async only);
+# DRAFTS is -1 for a chunk that emits nothing.
+REQUEST, KNOWN, COMPUTED, TARGET, LAST, HELD, SCHEDULED, DRAFTS, QUEUED, QUEUED_DRAFTS, IN_FLIGHT, KEYED = range(12)
+# TABLE is a permutation of block-table rows (a request keeps its row while slots move); STALE lists preempted requests
+# whose output is still in flight (async only).
+TABLE, STALE = 12, 13
+NUM_ROWS = 14
+NUM_PLAIN_ROWS, NUM_SYNC_ROWS, NUM_MOVING_ROWS = 6, 8, 12
+"""How many of the rows matter to plain decoding, to synchronous scheduling, and to everything."""
+
+MAX_RUNNING = 512
+
+# Sections of a replica's prefix-cache array.
+REFS, LRU_PREV, LRU_NEXT, CHAIN_NEXT, UNKEYED, KEYS, BUCKETS = range(7)
+
+LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT, LOG_FINISH = range(5)
+
+TTFT_RING = 1024
+RECENT_WINDOWS = 10
+"""Windows that sliding figures look back over."""
+ITL_SUB_BINS = 64
+ITL_BINS = 1280
+ITL_UNIT_SHIFT = 20
+"""Inter-token gaps are binned in units of 2**20 ps (about a microsecond), 64 bins per octave."""
+
+NUM_TIERS = 3
+MAX_KNOTS = 63
+NUM_CURVES = MAX_SPECULATION_DEPTH + 2
+PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
+"""Curves of a tier: decode attention for each speculation depth, then prefill attention."""
+
+DEPLOYMENT_DTYPE = np.dtype(
+    [
+        ("num_replicas", "i8"),
+        ("num_prefill_replicas", "i8"),
+        ("token_budget", "i8"),
+        ("max_model_len", "i8"),
+        ("long_prefill_threshold", "i8"),
+        ("chunked_prefill", "i8"),
+        ("reserve_full_prompt", "i8"),
+        ("watermark_fraction", "f8"),
+        ("prefix_caching", "i8"),
+        ("async_scheduling", "i8"),
+        ("draft_lookahead", "i8"),
+        ("block_tokens", "i8"),
+        ("block_shift", "i8"),
+        ("block_bytes", "i8"),
+        ("memory_limit_bytes", "i8"),
+        ("activation_reserve_bytes", "i8"),
+        ("activation_bytes_per_token", "i8"),
+        ("logits_bytes_per_sequence", "i8"),
+        ("kv_bytes_per_token", "i8"),
+        ("kv_transfer_bytes_per_s", "i8"),
+        ("weights_load_bytes_per_s", "i8"),
+        ("weight_bytes", "i8", (NUM_TIERS,)),
+        ("draft_bytes", "i8"),
+        ("bring_up_ps", "i8"),
+        ("restart_overhead_ps", "i8"),
+        ("num_blocks_override", "i8"),
+        ("num_classes", "i8"),
+        ("waiting_room", "i8", (MAX_CLASSES,)),
+        ("step_every_iteration", "i8"),
+        ("num_cache_blocks", "i8"),
+        ("blocks_per_request", "i8"),
+        ("tier_constants", "i8", (NUM_TIERS, 4)),
+        ("draft_constants", "i8", (2,)),
+        ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)),
+        ("curves", "i8", (NUM_TIERS * NUM_CURVES, 3, MAX_KNOTS + 1)),
+    ]
+)
+
+ENVIRONMENT_DTYPE = np.dtype(
+    [
+        ("now_ps", "i8"),
+        ("seed", "u8"),
+        ("num_requests", "i8"),
+        ("next_arrival", "i8"),
+        ("batch_cap", "i8"),
+        ("kv_budget_fraction", "f8"),
+        ("speculation_depth", "i8"),
+        ("quantization_tier", "i8"),
+        ("prefill_decode_split", "i8"),
+        ("priority_routing", "i8"),
+        ("split", "i8"),
+        ("split_ready_at_ps", "i8"),
+        ("split_since_ps", "i8"),
+        ("reloading", "i8"),
+        ("handoff_head", "i8"),
+        ("judge_cursor", "i8"),
+        ("busy_carry_ps", "i8"),
+        ("ttft_count", "i8"),
+        ("log_count", "i8"),
+        ("fault", "i8"),
+        ("ttft", "i8", (2, TTFT_RING)),
+        ("num_windows", "i8"),
+        ("arrival_rate_rps", "f8"),
+        ("mean_prompt_tokens", "f8"),
+        ("usual_rate_rps", "f8"),
+        ("surge_age_windows", "i8"),
+        ("recent_judged", "i8", (RECENT_WINDOWS,)),
+        ("recent_met", "i8", (RECENT_WINDOWS,)),
+    ]
+)
+
+REPLICA_DTYPE = np.dtype(
+    [
+        ("free_at_ps", "i8"),
+        ("available_at_ps", "i8"),
+        ("start_at_ps", "i8"),
+        ("end_at_ps", "i8"),
+        ("queued_end_at_ps", "i8"),
+        ("next_deadline_at_ps", "i8"),
+        ("tier", "i8"),
+        ("in_service", "i8"),
+        ("pool_is_stale", "i8"),
+        ("may_queue", "i8"),
+        ("num_running", "i8"),
+        ("num_waiting", "i8"),
+        ("num_plain", "i8"),
+        ("num_prefilling", "i8"),
+        ("num_stalled", "i8"),
+        ("num_stale", "i8"),
+        ("prefill_tokens", "i8"),
+        ("queued_prefill_tokens", "i8"),
+        ("num_blocks", "i8"),
+        ("used_blocks", "i8"),
+        ("reserved_bytes", "i8"),
+        ("lru_head", "i8"),
+        ("lru_tail", "i8"),
+        ("num_unkeyed", "i8"),
+        ("num_keyed_free", "i8"),
+        ("next_block", "i8"),
+        ("head", "i4", (MAX_CLASSES,)),
+        ("tail", "i4", (MAX_CLASSES,)),
+        ("fresh_waiting", "i4", (MAX_CLASSES,)),
+        ("running", "i4", (NUM_ROWS, MAX_RUNNING)),
+    ]
+)
+
+REQUEST_DTYPE = np.dtype(
+    [
+        ("arrival_at_ps", "i8"),
+        ("slo_at_ps", "i8"),
+        ("deadline_at_ps", "i8"),
+        ("acceptance", "f8"),
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("priority", "i4"),
+        ("prefix_blocks", "i4"),
+        ("prefix_stream", "i8"),
+        ("own_stream", "i8"),
+    ]
+)
+
+PROGRESS_DTYPE = np.dtype(
+    [
+        ("first_token_at_ps", "i8"),
+        ("finished_at_ps", "i8"),
+        ("last_token_at_ps", "i8"),
+        ("handoff_at_ps", "i8"),
+        ("emitted", "i4"),
+        ("preemptions", "i4"),
+        ("next", "i4"),
+        ("previous", "i4"),
+        ("status", "i1"),
+        ("judged", "i1"),
+        ("is_fresh", "i1"),
+        ("is_transferred", "i1"),
+        ("is_stalled", "i1"),
+        ("stale_items", "i1"),
+        ("tier", "i1"),
+        ("padding", "i1"),
+    ]
+)
+
+WINDOW_DTYPE = np.dtype(
+    [
+        ("arrived", "i8"),
+        ("arrived_prompt_tokens", "i8"),
+        ("finished", "i8"),
+        ("rejected", "i8"),
+        ("abandoned", "i8"),
+        ("preemptions", "i8"),
+        ("ooms", "i8"),
+        ("reloads", "i8"),
+        ("iterations", "i8"),
+        ("output_tokens", "i8"),
+        ("prefill_tokens", "i8"),
+        ("cached_tokens", "i8"),
+        ("drafted_tokens", "i8"),
+        ("accepted_tokens", "i8"),
+        ("busy_ps", "i8"),
+        ("peak_memory_bytes", "i8"),
+        ("reserved_byte_ms", "i8"),
+        ("opened_at_ps", "i8"),
+        ("in_service_ps", "i8"),
+        ("itl_samples", "i8"),
+        ("tpot_sum_ps", "i8"),
+        ("tpot_requests", "i8"),
+        ("arrived_by_class", "i8", (MAX_CLASSES,)),
+        ("judged_by_class", "i8", (MAX_CLASSES,)),
+        ("wait_ppm_by_class", "i8", (MAX_CLASSES,)),
+        ("met_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
+        ("finished_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
+        ("finished_tokens_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
+        ("itl", "i8", (ITL_BINS,)),
+    ]
+)
