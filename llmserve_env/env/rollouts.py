@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,18 @@ from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
 from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
-from llmserve_env.workloads import describe, sample
+from llmserve_env.workloads import WorkloadSpec, describe, sample
 
 Array = npt.NDArray[Any]
 
 REQUEST_HEADROOM = 1.5
 """Room for seeds that draw more requests than the expected peak; tables that need still more grow the arrays."""
+
+
+@lru_cache(maxsize=64)
+def expected_requests(workload: WorkloadSpec) -> int:
+    """Requests to make room for; remembered, because the estimate costs far more than an episode's reset."""
+    return int(REQUEST_HEADROOM * describe(workload).mean_rps * workload.horizon_s) + 100
 
 
 def default_knobs() -> Array:
@@ -61,13 +68,10 @@ class Rollouts:
         self.task = task
         self.num_episodes = num_episodes
         self.scoring = scoring_record(task, weights or task.reward.weights)
-        self._engine = EngineBatch(task.fleet, num_episodes, self._expected_requests())
+        self._engine = EngineBatch(task.fleet, num_episodes, expected_requests(task.workload))
         self._until = np.zeros(num_episodes, np.int64)
         self.memory = records((num_episodes,), MEMORY_DTYPE)
         self.terms = records((num_episodes,), TERMS_DTYPE)
-
-    def _expected_requests(self) -> int:
-        return int(REQUEST_HEADROOM * describe(self.task.workload).mean_rps * self.task.workload.horizon_s) + 100
 
     @property
     def window(self) -> Array:
