@@ -13,6 +13,8 @@ from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidActionError
 
 Array = npt.NDArray[Any]
+FEATURE_LIMIT = 8.0
+"""No feature reaches this: logs of a day's wait or a million requests stay below."""
 ActionEncoding = Literal["discrete", "box"]
 _NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS])
 _LEVELS = np.array([np.resize(knob.levels, _NUM_LEVELS.max()) for knob in KNOBS], dtype=np.float64)
@@ -22,7 +24,7 @@ _LOG_MAX_BATCH = np.log(KNOBS[0].high)
 
 def observation_space() -> spaces.Box:
     """Features of order one; see `env.features`."""
-    return spaces.Box(-np.inf, np.inf, (NUM_FEATURES,), np.float32)
+    return spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, (NUM_FEATURES,), np.float32)
 
 
 def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
