@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from llmserve_env.engine.engine import Engine
-from llmserve_env.engine.state import (
-    HELD,
-    LOG_EMIT,
-    LOG_ITEM,
-    LOG_STEP,
-    MUTABLE_FIELDS,
-    REFS,
-    REQUEST,
-    TABLE,
-    cache_shape,
-)
+from llmserve_env.engine.layout import HELD, LOG_EMIT, LOG_ITEM, LOG_STEP, REFS, REQUEST, TABLE
+from llmserve_env.engine.state import MUTABLE_FIELDS, cache_shape
 from tests.engine.random_cases import Case
 
 JIT_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")

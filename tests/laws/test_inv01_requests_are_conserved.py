@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 from hypothesis import given
 
-from llmserve_env.engine.state import ABANDONED, FINISHED, PENDING, REJECTED, RUNNING, TRANSFERRING, WAITING
+from llmserve_env.engine.layout import ABANDONED, FINISHED, PENDING, REJECTED, RUNNING, TRANSFERRING, WAITING
 from tests.engine.random_cases import random_case
 from tests.laws.observing import (
     counted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 
-from llmserve_env.engine.state import FINISHED
+from llmserve_env.engine.layout import FINISHED
 from tests.engine.random_cases import random_case
 from tests.laws.observing import counted, engine_of, law, log_of, seeds, serve_case, serve_logged, windows_of
 from tests.laws.plain_cases import steady_case

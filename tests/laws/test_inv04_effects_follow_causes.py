@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
-from llmserve_env.engine.state import ABANDONED, FINISHED, REJECTED
+from llmserve_env.engine.layout import ABANDONED, FINISHED, REJECTED
 from tests.engine.random_cases import Case, random_case
 from tests.laws.observing import law, log_of, seeds, serve_case, serve_logged
 from tests.reference.costs import curve_ps

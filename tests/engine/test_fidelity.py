@@ -1,0 +1,89 @@
+"""The compiled engine against recorded runs of vLLM, which are read where they lie and skipped where they do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import fidelity
+from benchmarks.recorded_runs import RecordedRun, load_runs
+from benchmarks.replay import compare
+from benchmarks.step_cost import StepCost
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"),
+    reason="a million recorded decisions need compiled kernels",
+)
+
+
+def recorded_set(name: str) -> Path:
+    directory = fidelity.DEFAULT_TRUTH / name
+    if not (directory / "runs.json").is_file():
+        pytest.skip(f"no recorded runs at ../shared/vllm_truth/{name} beside the repository")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def shortest_run() -> tuple[RecordedRun, StepCost]:
+    runs = load_runs(recorded_set(fidelity.VIRTUAL_SET))
+    run = min((run for run in runs if run.options.speculation_depth == 0), key=lambda run: len(run.items.step))
+    assert run.cost is not None
+    return run, run.cost
+
+
+def test_every_virtual_clock_run_is_reproduced_exactly() -> None:
+    results = fidelity.check_virtual(recorded_set(fidelity.VIRTUAL_SET))
+    assert results
+    assert {result.name: result.difference for result in results if result.difference is not None} == {}
+
+
+def test_real_runs_are_within_the_bars_on_the_median() -> None:
+    results, failed = fidelity.check_real(recorded_set(fidelity.REAL_SET))
+    assert failed == {}
+    errors = fidelity.summary([], results)["real"]["median_error"]
+    assert errors["e2e_mean"] <= 0.03
+    assert errors["ttft_p95"] <= 0.04
+    assert errors["makespan"] <= 0.006
+
+
+def test_a_wrong_decision_in_the_record_is_found(shortest_run: tuple[RecordedRun, StepCost]) -> None:
+    run, cost = shortest_run
+    n_tokens = run.items.n_tokens.copy()
+    n_tokens[100] += 1
+    difference = compare(replace(run, items=replace(run.items, n_tokens=n_tokens)), cost).difference
+    assert difference is not None and difference.startswith("items row 100:")
+
+
+def test_two_microseconds_in_the_record_are_found(shortest_run: tuple[RecordedRun, StepCost]) -> None:
+    run, cost = shortest_run
+    late = (run.token_times_s[0] + 2e-6, *run.token_times_s[1:])
+    difference = compare(replace(run, token_times_s=late), cost).difference
+    assert difference is not None and difference.startswith("token_times_ps row 0:")
+
+
+def test_one_block_more_in_the_record_is_found(shortest_run: tuple[RecordedRun, StepCost]) -> None:
+    run, cost = shortest_run
+    options = replace(run.options, num_blocks=run.options.num_blocks - 1)
+    difference = compare(replace(run, options=options), cost).difference
+    assert difference is not None and difference.startswith("free_blocks row 0:")
+
+
+def test_a_missing_directory_is_said_and_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fidelity.main(["--truth", str(tmp_path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {
+        "virtual": {"runs": 0, "exact": 0, "mismatches": []},
+        "real": {"runs": 0, "median_error": dict.fromkeys(fidelity.ERROR_NAMES)},
+    }
+    assert printed.err.count("skipped") == 2
+
+
+def test_one_set_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / fidelity.REAL_SET).symlink_to(recorded_set(fidelity.REAL_SET))
+    assert fidelity.main(["--truth", str(tmp_path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["virtual"]["runs"], report["real"]["runs"]) == (0, 18)
