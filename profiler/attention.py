@@ -1,7 +1,7 @@
 """Attention over the KV cache with the libraries PyTorch carries, arranged as serving engines arrange it.
 
-Query heads that share a key-value head are packed into one tile, and long contexts are split over programs, so that a few
-query tokens still read keys and values once and at full bandwidth.
+Query heads that share a key-value head are packed into one tile and long contexts are split over programs, so that a
+few query tokens still read keys and values once and at full bandwidth.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _verify_by_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
 
 
 VERIFY = {"cudnn heads": _verify_as_heads, "cudnn rows": _verify_as_rows, "flash rows": _verify_by_flash}
-"""Several query tokens per sequence. The causal mask among these few tokens is left out: it changes no byte that is read."""
+"""Several query tokens per sequence. The mask among these few tokens is left out: it changes no byte that is read."""
 
 
 def prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, past: int) -> torch.Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from llmserve_env.profiles.architectures import Architecture
 from profiler import attention, fused, int4_gemm, int8_gemm
+from profiler.architectures import Architecture
 from profiler.grid import Point
 from profiler.timing import fastest
 
@@ -43,7 +43,9 @@ class Batch:
 class Decoder:
     """Weights, KV cache and the forward pass."""
 
-    def __init__(self, architecture: Architecture, cache_tokens: int, tiers: tuple[str, ...], greedy: bool = False) -> None:
+    def __init__(
+        self, architecture: Architecture, cache_tokens: int, tiers: tuple[str, ...], greedy: bool = False
+    ) -> None:
         a = self.architecture = architecture
         self.greedy = greedy
         self.cache_tokens = cache_tokens
@@ -92,8 +94,8 @@ class Decoder:
         if used > self.cache_tokens:
             raise ValueError(f"{point} needs {used} cache tokens; the cache has {self.cache_tokens}")
         ids = torch.randint(self.architecture.vocabulary, (row,), device="cuda")
-        device = [torch.cat(part).cuda() for part in (positions, slots, sampled)]
-        return Batch(point, ids, *device, tuple(chunks))
+        at, to, kept = (torch.cat(part).cuda() for part in (positions, slots, sampled))
+        return Batch(point, ids, at, to, kept, tuple(chunks))
 
     def run(self, tier: str, batch: Batch) -> torch.Tensor:
         """One iteration: every layer, the LM head for the sampled rows, sampling."""
@@ -109,7 +111,14 @@ class Decoder:
         return logits.argmax(dim=1) if self.greedy else sample(logits)
 
     def _layer(
-        self, tier: str, layer: int, weights: list[Any], gemms: list[Any], x: torch.Tensor, residual: torch.Tensor, batch: Batch
+        self,
+        tier: str,
+        layer: int,
+        weights: list[Any],
+        gemms: list[Any],
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        batch: Batch,
     ) -> torch.Tensor:
         int8 = tier == "INT8"
         norm = fused.add_norm_quantize if int8 else fused.add_norm
@@ -134,14 +143,18 @@ class Decoder:
             row += chunk.count * chunk.tokens
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(self, kernel: str, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, point: Point) -> torch.Tensor:
+    def _decode(
+        self, kernel: str, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, point: Point
+    ) -> torch.Tensor:
         a, n = self.architecture, point.sequences
         q = qkv[: n * point.query_tokens, : a.heads * a.head_dim]
         q = q.unflatten(1, (a.heads, a.head_dim)).unflatten(0, (n, point.query_tokens))
         k, v = _cached(keys, values, 0, n, point.context)
         return attention.decode_one(q, k, v) if point.query_tokens == 1 else attention.VERIFY[kernel](q, k, v)
 
-    def _prefill(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, chunk: Chunk, row: int) -> torch.Tensor:
+    def _prefill(
+        self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, chunk: Chunk, row: int
+    ) -> torch.Tensor:
         a = self.architecture
         q = qkv[row : row + chunk.count * chunk.tokens, : a.heads * a.head_dim]
         q = q.unflatten(1, (a.heads, a.head_dim)).unflatten(0, (chunk.count, chunk.tokens)).transpose(1, 2)
@@ -206,7 +219,9 @@ def _bucket(tokens: int) -> int:
     return next((b for b in TOKEN_BUCKETS if tokens <= b), TOKEN_BUCKETS[-1])
 
 
-def _cached(keys: torch.Tensor, values: torch.Tensor, slot: int, count: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _cached(
+    keys: torch.Tensor, values: torch.Tensor, slot: int, count: int, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     used = slice(slot, slot + count * length)
     k, v = (cache[used].unflatten(0, (count, length)).transpose(1, 2) for cache in (keys, values))
     return k, v

@@ -151,7 +151,14 @@ def write_cache(qkv: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor, valu
     kv_heads, head_dim = keys.shape[-2:]
     width = kv_heads * head_dim
     _write_cache[(qkv.shape[0],)](
-        qkv, slots, keys, values, ROW=heads * head_dim + 2 * width, KV_OFFSET=heads * head_dim, KV_WIDTH=width, num_warps=4
+        qkv,
+        slots,
+        keys,
+        values,
+        ROW=heads * head_dim + 2 * width,
+        KV_OFFSET=heads * head_dim,
+        KV_WIDTH=width,
+        num_warps=4,
     )
 
 

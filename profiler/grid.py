@@ -1,4 +1,4 @@
-"""Which iterations are timed: a grid to fit on, and random ones between its points to judge the fit by."""
+"""Which iterations are timed: a grid and random ones to fit on, other random ones to judge the fit by."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ CHUNKS = (
 def training_points(dense: bool) -> list[Point]:
     """The grid. The sparse one leaves out most contexts: attention does not depend on the quantization tier."""
     contexts = CONTEXTS if dense else (128, 1024, 4096, 16384)
-    points = [Point(n, c) for c in contexts for n in SEQUENCES if n * c <= MAX_CONTEXT_TOKENS and (n <= 256 or c <= 1024)]
+    points = [
+        Point(n, c) for c in contexts for n in SEQUENCES if n * c <= MAX_CONTEXT_TOKENS and (n <= 256 or c <= 1024)
+    ]
     points += [Point(n + 1, 128) for n in TILE_STEPS if n < 512]
     queries = (2, 3, 5, 9)
     verified = (1, 4, 16, 32, 64, 128, 192) if dense else (1, 16, 64, 128)
@@ -61,13 +63,14 @@ def training_points(dense: bool) -> list[Point]:
         for c in mixed_contexts
         for n, chunk, past in (
             (8, 504, 0), (16, 128, 0), (32, 256, 0), (32, 480, 2048), (64, 448, 0), (64, 960, 0), (128, 384, 0),
-            (128, 512, 2048), (128, 896, 0), (128, 1920, 0), (200, 312, 0), (256, 256, 0), (256, 768, 4096), (256, 1792, 0),
+            (128, 512, 2048), (128, 896, 0), (128, 1920, 0), (200, 312, 0), (256, 256, 0), (256, 768, 4096),
+            (256, 1792, 0),
         )
     ]  # fmt: skip
     return points
 
 
-def held_out_points(count: int, seed: int) -> list[Point]:
+def random_points(count: int, seed: int, held_out: bool) -> list[Point]:
     """Random iterations as a serving engine makes them: decode, verification, prefill and mixtures.
 
     Chunks start at multiples of 16 tokens, the usual KV block.
@@ -81,7 +84,7 @@ def held_out_points(count: int, seed: int) -> list[Point]:
         query = draw.choice((2, 3, 5, 9)) if kind == "verify" else 1
         chunk, past = round(2 ** draw.uniform(5, 12)), draw.choice((0, 0, 16 * round(2 ** draw.uniform(4, 10))))
         prefill = ((chunk, past),) if kind in ("prefill", "mixed") else ()
-        point = Point(sequences, context, query, prefill, held_out=True)
+        point = Point(sequences, context, query, prefill, held_out)
         if sequences * context <= MAX_CONTEXT_TOKENS // 2 and sequences * query <= 1024:
             points.append(point)
     return points
@@ -89,7 +92,12 @@ def held_out_points(count: int, seed: int) -> list[Point]:
 
 def draft_points() -> list[Point]:
     """The draft model proposes one token per sequence, or reads a prompt."""
-    decode = [Point(n, c) for c in (128, 1024, 4096) for n in (1, 4, 16, 32, 64, 96, 128, 192, 256, 384, 512) if n * c <= 262_144]
+    decode = [
+        Point(n, c)
+        for c in (128, 1024, 4096)
+        for n in (1, 4, 16, 32, 64, 96, 128, 192, 256, 384, 512)
+        if n * c <= 262_144
+    ]
     return decode + [Point(prefill=((n, 0),)) for n in (128, 512, 1024, 2048, 4096, 8192)]
 
 

@@ -17,7 +17,7 @@ GROUP = 128
 
 @dataclass(frozen=True)
 class Int4Weight:
-    """Packed words [output / 64, input / 64, 512], scales [input / 128, output], and the same weights packed for PyTorch."""
+    """Words [output / 64, input / 64, 512], scales [input / 128, output], and the same weights packed for PyTorch."""
 
     packed: torch.Tensor
     scales: torch.Tensor
@@ -103,15 +103,15 @@ def _int4_gemm(
     steps = tl.cdiv(K // 128, SPLITS)
     first = split * steps
     last = tl.minimum(first + steps, K // 128)
-    # Rows beyond the last token repeat it, which costs nothing; masking their loads would slow down every odd batch size.
     block_row = (n_block * (BN // 64) + tl.arange(0, BN // 64)).to(tl.int64)
     w_at = packed + block_row[:, None] * (K * 8) + first * 1024 + tl.arange(0, 1024)[None, :]
-    x_at = x + tl.minimum(m, M - 1).to(tl.int64)[None, :] * K + first * 128 + tl.arange(0, 128)[:, None]
+    x_at = x + m.to(tl.int64)[None, :] * K + first * 128 + tl.arange(0, 128)[:, None]
     s_at = scales + first * N + n
+    real = m < M
     total = tl.zeros((BN, BM), dtype=tl.float32)
     for _ in range(first, last):
         weights = _expanded(tl.load(w_at), BN)
-        tokens = tl.load(x_at)
+        tokens = tl.load(x_at, mask=real[None, :], other=0.0)
         scale = tl.load(s_at)
         if SCALE_SUMS:
             total += tl.dot(weights, tokens) * scale.to(tl.float32)[:, None]
@@ -125,7 +125,7 @@ def _int4_gemm(
         total, is_last = reduce_splits(total, sums, counters, program, n_blocks * m_blocks, split, BN, BM, SPLITS)
     if is_last:
         at = out + m.to(tl.int64)[:, None] * N + n[None, :]
-        tl.store(at, tl.trans(total).to(tl.bfloat16), mask=(m < M)[:, None])
+        tl.store(at, tl.trans(total).to(tl.bfloat16), mask=real[:, None])
 
 
 @triton.jit
@@ -136,7 +136,9 @@ def _expand(packed, scales, out, N, K):
     weights = _expanded(tl.load(packed + block.to(tl.int64) * (K * 8) + group * 1024 + tl.arange(0, 1024)[None, :]), 64)
     scale = tl.load(scales + group * N + n)
     k = group * 128 + tl.arange(0, 128)
-    tl.store(out + n.to(tl.int64)[:, None] * K + k[None, :], _scaled(weights, tl.broadcast_to(scale[:, None], (64, 128))))
+    tl.store(
+        out + n.to(tl.int64)[:, None] * K + k[None, :], _scaled(weights, tl.broadcast_to(scale[:, None], (64, 128)))
+    )
 
 
 Int4Gemm = Callable[[torch.Tensor, Int4Weight], torch.Tensor]
@@ -181,9 +183,27 @@ def expanding_gemm(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
 TORCH_MAX_TOKENS = 16
 EXPANDING_MIN_TOKENS = 128
 TILES = {
-    16: [(64, 16, 1, 4, 6, 1), (64, 16, 1, 4, 6, 528), (128, 16, 1, 4, 5, 264), (128, 16, 1, 8, 6, 264), (64, 16, 1, 4, 6, 264)],
-    32: [(64, 32, 1, 4, 6, 264), (64, 32, 1, 4, 6, 528), (128, 32, 1, 8, 5, 264), (128, 32, 1, 8, 5, 132), (64, 32, 1, 4, 6, 1)],
-    64: [(128, 64, 1, 8, 5, 264), (128, 64, 0, 8, 5, 264), (64, 64, 1, 4, 5, 264), (64, 64, 0, 4, 5, 528), (128, 64, 0, 8, 5, 132)],
+    16: [
+        (64, 16, 1, 4, 6, 1),
+        (64, 16, 1, 4, 6, 528),
+        (128, 16, 1, 4, 5, 264),
+        (128, 16, 1, 8, 6, 264),
+        (64, 16, 1, 4, 6, 264),
+    ],
+    32: [
+        (64, 32, 1, 4, 6, 264),
+        (64, 32, 1, 4, 6, 528),
+        (128, 32, 1, 8, 5, 264),
+        (128, 32, 1, 8, 5, 132),
+        (64, 32, 1, 4, 6, 1),
+    ],
+    64: [
+        (128, 64, 1, 8, 5, 264),
+        (128, 64, 0, 8, 5, 264),
+        (64, 64, 1, 4, 5, 264),
+        (64, 64, 0, 4, 5, 528),
+        (128, 64, 0, 8, 5, 132),
+    ],
     128: [(128, 128, 1, 8, 4, 132), (64, 128, 1, 4, 3, 264), (128, 64, 1, 8, 3, 264), (64, 64, 1, 4, 4, 528)],
     256: [(128, 128, 1, 8, 4, 132), (64, 128, 1, 4, 3, 1), (128, 256, 0, 8, 3, 132), (256, 128, 0, 8, 3, 132)],
     512: [(128, 128, 1, 8, 4, 1), (64, 128, 1, 4, 3, 1), (256, 128, 0, 8, 3, 1)],

@@ -40,21 +40,21 @@ def _int8_gemm(
     first = split * steps
     last = tl.minimum(first + steps, K // BK)
     k = first * BK + tl.arange(0, BK)
-    # Rows beyond the last token repeat it, which costs nothing; masking their loads would slow down every odd batch size.
     w_at = weight + n.to(tl.int64)[:, None] * K + k[None, :]
-    x_at = x + tl.minimum(m, M - 1).to(tl.int64)[None, :] * K + k[:, None]
+    x_at = x + m.to(tl.int64)[None, :] * K + k[:, None]
+    real = m < M
     total = tl.zeros((BN, BM), dtype=tl.int32)
     for _ in range(first, last):
-        total = tl.dot(tl.load(w_at), tl.load(x_at), total, out_dtype=tl.int32)
+        total = tl.dot(tl.load(w_at), tl.load(x_at, mask=real[None, :], other=0), total, out_dtype=tl.int32)
         w_at += BK
         x_at += BK
     is_last = True
     if SPLITS > 1:
         total, is_last = reduce_splits(total, sums, counters, program, n_blocks * m_blocks, split, BN, BM, SPLITS)
     if is_last:
-        scale = tl.load(weight_scales + n)[:, None] * tl.load(x_scales + tl.minimum(m, M - 1))[None, :]
+        scale = tl.load(weight_scales + n)[:, None] * tl.load(x_scales + m, mask=real, other=0.0)[None, :]
         at = out + m.to(tl.int64)[:, None] * N + n[None, :]
-        tl.store(at, tl.trans(total.to(tl.float32) * scale).to(tl.bfloat16), mask=(m < M)[:, None])
+        tl.store(at, tl.trans(total.to(tl.float32) * scale).to(tl.bfloat16), mask=real[:, None])
 
 
 @triton.jit
@@ -95,7 +95,9 @@ def cublas_gemm(x: Quantized, weight: Int8Weight) -> torch.Tensor:
     sums = torch._int_mm(values, weight.values.t())
     out = torch.empty(sums.shape, dtype=torch.bfloat16, device=sums.device)
     outputs = sums.shape[1]
-    _scale[(sums.shape[0], triton.cdiv(outputs, 4096))](sums, out, weight.scales, scales, outputs, BLOCK=4096, num_warps=8)
+    _scale[(sums.shape[0], triton.cdiv(outputs, 4096))](
+        sums, out, weight.scales, scales, outputs, BLOCK=4096, num_warps=8
+    )
     return out
 
 

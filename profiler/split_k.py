@@ -13,7 +13,9 @@ MAX_TILES = 1 << 16
 
 
 @triton.jit
-def reduce_splits(total, workspace, counters, tile, tiles, split, BN: tl.constexpr, BM: tl.constexpr, SPLITS: tl.constexpr):
+def reduce_splits(
+    total, workspace, counters, tile, tiles, split, BN: tl.constexpr, BM: tl.constexpr, SPLITS: tl.constexpr
+):
     """Leave a partial sum in the workspace; the program that comes last gets the whole sum and True."""
     inside = tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :]
     tl.store(workspace + (split * tiles + tile).to(tl.int64) * (BN * BM) + inside, total)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
@@ -39,7 +41,7 @@ def replay_ms(graph: torch.cuda.CUDAGraph, replays: int) -> list[float]:
         graph.replay()
         mark.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False)]
+    return [a.elapsed_time(b) for a, b in pairwise(marks)]
 
 
 def time_iteration(run: Callable[[], object], budget_ms: float) -> list[float]:
@@ -56,7 +58,7 @@ def fastest(candidates: Mapping[str, Kernel], run: Callable[[Kernel], object]) -
     """The candidate whose `run` takes least, and every candidate's milliseconds."""
     times: dict[str, float] = {}
     for name, kernel in candidates.items():
-        graph = capture(lambda kernel=kernel: run(kernel))
+        graph = capture(partial(run, kernel))
         replay_ms(graph, 1)
         times[name] = median(replay_ms(graph, CHOICE_REPLAYS))
         graph.reset()

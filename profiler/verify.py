@@ -1,4 +1,4 @@
-"""Do the kernels compute what they claim? Each against a plain PyTorch reference in higher precision, on random data."""
+"""Do the kernels compute what they claim? Each against plain PyTorch in higher precision, on random data."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _gemms() -> dict[str, float]:
         int4 = int4_gemm.quantize_weight(weight, scratch)
         expanded = int4_gemm.expand(int4).clone()
         errors[f"INT4 weights {tokens}"] = _error(expanded, weight)
-        for name, gemm in int4_gemm.candidates(tokens).items():
-            errors[f"INT4 {tokens} {name}"] = _error(gemm(x, int4), x.double() @ expanded.double().t())
+        for name, expanding in int4_gemm.candidates(tokens).items():
+            errors[f"INT4 {tokens} {name}"] = _error(expanding(x, int4), x.double() @ expanded.double().t())
     return errors
 
 

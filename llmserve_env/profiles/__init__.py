@@ -1,7 +1,7 @@
 """Latency profiles: what an iteration costs on a GPU, from measurements. docs/profiles.md says how they came to be.
 
-Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `fitting` turns timed iterations into a
-profile, `composition` sums published kernel timings into one. Names load lazily: `architectures` alone needs no pydantic.
+Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `measured` fits timed iterations,
+`composition` sums published kernel timings. Names load lazily: `architectures` alone needs no pydantic.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.architectures import Architecture
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class TableSet:
-    """Which of the published tables describe one card; at each size the fastest framework's kernel is taken."""
+    """Which of the published tables describe one card; for GEMM the fastest framework's kernel is taken at each size."""
 
     system: str
     frameworks: tuple[tuple[str, str], ...]
@@ -37,15 +37,14 @@ class TableSet:
 
 
 AMPERE = (("vllm", "0.14.0"), ("sglang", "0.5.10"), ("trtllm", "1.0.0"))
-# Decode attention of this card: the trtllm 1.0.0 timings imply up to 3 TB/s, above its memory's peak, and sglang's kernel
-# reads at half the rate of the others beyond 32k tokens of context; both are left out.
-AMPERE_ATTENTION = AMPERE[:1]
 HOPPER = (("vllm", "0.24.0"), ("sglang", "0.5.14"), ("trtllm", "1.3.0rc20"))
 TENSORRT = (("trtllm", "1.0.0"),)
+# Attention is vLLM's alone: the trtllm 1.0.0 timings of the A100 imply up to 3 TB/s, above the memory's peak, and the
+# sglang kernel reads there at half the rate of the others beyond 32k tokens of context.
 TABLES = {
-    "a100-80gb": TableSet("a100_sxm", AMPERE, AMPERE_ATTENTION, {"INT8": (TENSORRT, "sq"), "INT4": (TENSORRT, "int4_wo")}),
-    "h100-80gb": TableSet("h100_sxm", HOPPER, HOPPER, {"INT8": (HOPPER, "fp8")}),
-    "h200-141gb": TableSet("h200_sxm", HOPPER, HOPPER, {"INT8": (HOPPER, "fp8")}),
+    "a100-80gb": TableSet("a100_sxm", AMPERE, AMPERE[:1], {"INT8": (TENSORRT, "sq"), "INT4": (TENSORRT, "int4_wo")}),
+    "h100-80gb": TableSet("h100_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8")}),
+    "h200-141gb": TableSet("h200_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8")}),
 }
 
 
@@ -54,7 +53,9 @@ def package_version() -> str:
     try:
         return metadata.version("aiconfigurator-core")
     except metadata.PackageNotFoundError as error:
-        raise ProfileError("importing published kernel timings needs aiconfigurator-core: pip install 'llmserve-env[profiles]'") from error
+        raise ProfileError(
+            "importing published kernel timings needs aiconfigurator-core: pip install 'llmserve-env[profiles]'"
+        ) from error
 
 
 def _data_folder(system: str) -> Path:
@@ -68,7 +69,9 @@ def _read(system: str, kind: str, framework: str, version: str, table: str) -> A
 
     path = _data_folder(system) / kind / framework / version / f"{table}_perf.parquet"
     if not path.is_file():
-        raise ProfileError(f"aiconfigurator-core {package_version()} has no {kind}/{framework}/{version}/{table} for {system}")
+        raise ProfileError(
+            f"aiconfigurator-core {package_version()} has no {kind}/{framework}/{version}/{table} for {system}"
+        )
     return pd.read_parquet(path)
 
 
@@ -109,7 +112,7 @@ def _between(low: Floats, high: Floats, at_low: int, at_high: int, at: int) -> F
 
 
 def gemm_table(tables: TableSet, tier: str) -> GemmTable:
-    """The GEMM timings of a tier's kernel; a size may be padded to a larger one that ran faster, as engines pad batches."""
+    """The GEMM timings of a tier's kernel, padded to a larger size where that ran faster, as engines pad batches."""
     import pandas as pd
 
     frameworks, dtype = tables.gemm_source(tier)
@@ -131,7 +134,11 @@ def attention_rows(tables: TableSet, architecture: Architecture, phase: str) -> 
     for framework, version in tables.attention:
         rows = _read(tables.system, "attention", framework, version, f"{phase}_attention")
         wanted = (rows.num_heads == architecture.heads) & (rows.num_key_value_heads == architecture.kv_heads)
-        wanted &= (rows.head_dim == architecture.head_dim) & (rows.kv_cache_dtype == "bfloat16") & (rows.attn_dtype == "bfloat16")
+        wanted &= (
+            (rows.head_dim == architecture.head_dim)
+            & (rows.kv_cache_dtype == "bfloat16")
+            & (rows.attn_dtype == "bfloat16")
+        )
         if "window_size" in rows:
             wanted &= rows.window_size == 0
         kept.append(rows[wanted])

@@ -55,8 +55,11 @@ class Architecture:
 
     @property
     def activation_bytes_per_token(self) -> int:
-        """Live 16-bit activations at the widest point of a layer: residual, normed input, gate and up, their product."""
-        return 2 * (2 * self.hidden + 3 * self.ffn)
+        """Peak growth of live 16-bit activations with the tokens of an iteration, as seen on an H200.
+
+        QKV, gate and up, their product, and five vectors of the hidden size (residual, norms, layer in and out).
+        """
+        return 2 * (5 * self.hidden + self.linears[0][0] + 3 * self.ffn)
 
     @property
     def logits_bytes_per_sequence(self) -> int:

@@ -19,7 +19,9 @@ def implausibilities(profile: Profile) -> list[str]:
     found: list[str] = []
     for name, tier in profile.tiers.items():
         if tier.weight_bytes >= profile.gpu.memory_bytes:
-            found.append(f"{name}: weights of {tier.weight_bytes} bytes do not fit the GPU's {profile.gpu.memory_bytes}")
+            found.append(
+                f"{name}: weights of {tier.weight_bytes} bytes do not fit the GPU's {profile.gpu.memory_bytes}"
+            )
         found.extend(_too_fast_gemm(profile, name, tier))
         found.extend(_too_fast_attention(profile, name, tier))
     return found
@@ -58,7 +60,7 @@ def _too_fast_attention(profile: Profile, name: str, tier: Tier) -> Iterator[str
             least_ms = read_bytes / gpu.memory_bandwidth_bytes_per_s * 1e3
             if read_bytes > CACHED_BYTES and ms * TOLERANCE < least_ms:
                 yield (
-                    f"{name}: decode attention (q = {attention.query_tokens}) over {tokens} context tokens in {ms:.3f} ms "
+                    f"{name}: decode attention (q = {attention.query_tokens}) over {tokens} tokens in {ms:.3f} ms "
                     f"is above the memory's bandwidth (at least {least_ms:.3f} ms)"
                 )
     peak = gpu.peak_flops_per_s["FP16"]

@@ -1,42 +1,59 @@
-"""A profile summed from published kernel timings: GEMMs and attention as timed, small kernels from the memory bandwidth."""
+"""A profile summed from published kernel timings: GEMMs and attention as timed, the small kernels from bandwidth."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import aiconfigurator as tables
+from llmserve_env.profiles.aiconfigurator import GemmTable
 from llmserve_env.profiles.architectures import ARCHITECTURES, BYTES_PER_WEIGHT, DRAFT_OF, Architecture
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
-from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.roofline import Roofline
-from llmserve_env.profiles.schema import DecodeAttention, Draft, Gpu, Model, Profile, Provenance, Tier, TimeCurve
+from llmserve_env.profiles.schema import (
+    DecodeAttention,
+    Draft,
+    Gpu,
+    Model,
+    Profile,
+    Provenance,
+    Tier,
+    TierName,
+    TimeCurve,
+)
+from llmserve_env.profiles.store import load_profile
 
 Floats = NDArray[np.float64]
-SMALL_KERNELS_PER_LAYER = 4
-"""Two residual-and-norm kernels, rotary embedding with KV-cache write, SwiGLU."""
-SMALL_KERNEL_US = 3.0
-"""What a small kernel takes whatever its size; aiconfigurator-core's constant for memory-bound operations."""
+SMALL_KERNELS_PER_LAYER = 5
+"""Two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
+SMALL_KERNEL_US = 1.75
+"""What a small kernel takes whatever its size: their mean in our H200 measurements (machine.small_kernel_us)."""
 STREAMING_EFFICIENCY = 0.8
 """Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 DEQUANTISING_SLOWDOWN = 1.12
 """A compute-bound W4A16 product against bf16: int4_wo against bfloat16 at 8,192 tokens in the A100 tables."""
+VERIFICATION_FACTORS = {2: 1.05, 3: 1.05, 5: 1.14, 9: 1.26}
+"""Decode attention with so many query tokens against one, at 262,144 tokens of context, in our H200 measurements."""
 CONTEXT_KNOTS = (1, 512, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 PAIR_KNOTS = (1, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27)
 MAX_SEQUENCES = 512
 SCALED_FROM = {"a100-40gb": "a100-80gb"}
 """Cards without tables of their own: the same chip, whose memory-bound parts scale with bandwidth."""
+SISTERS = {("h100-80gb", "INT4"): "h200-141gb"}
+"""Tiers nobody timed on a card, taken from our own measurement of a card with the same chip and faster memory."""
 
 
 @dataclass(frozen=True)
 class Composer:
     """Everything that is the same for all tiers of one card and model."""
 
+    gpu_name: str
     gpu: Gpu
     tables: tables.TableSet
     architecture: Architecture
@@ -45,11 +62,13 @@ class Composer:
 
     def gemm(self, tier: str, architecture: Architecture) -> tuple[NDArray[np.int64], Floats]:
         """Token counts, and milliseconds of all layers' matrix products and of the small kernels between them."""
+        if (self.gpu_name, tier) in SISTERS:
+            return self._sister_gemm(SISTERS[self.gpu_name, tier], tier)
         table = tables.gemm_table(self.tables, tier)
-        products = sum(self._product_ms(table, tier, n, k) for n, k in architecture.linears)
+        products = np.sum([self._product_ms(table, tier, n, k) for n, k in architecture.linears], axis=0)
         return table.m, _rising(architecture.layers * products + self._streaming_excess_ms(architecture, table.m))
 
-    def _product_ms(self, table: tables.GemmTable, tier: str, n: int, k: int) -> Floats:
+    def _product_ms(self, table: GemmTable, tier: str, n: int, k: int) -> Floats:
         """One product's times on this card and in this tier, by the roofline where it was not timed so."""
         times = table.ms(n, k)
         timed = tier if tier in self.tables.quantized else "FP16"
@@ -58,6 +77,16 @@ class Composer:
         if timed == tier:
             return _rising(roofline.with_memory_slower(times, self.memory_factor))
         return roofline.with_smaller_weights(self.memory_factor * BYTES_PER_WEIGHT[tier] / 2, DEQUANTISING_SLOWDOWN)
+
+    def _sister_gemm(self, sister: str, tier: str) -> tuple[NDArray[np.int64], Floats]:
+        """A sister card's measured curve, its memory-bound share slower by the ratio of bandwidths."""
+        profile = load_profile(f"{sister}.{self.architecture.name}")
+        measured = next(t for name, t in profile.tiers.items() if name == tier).gemm_tokens
+        tokens, times = np.array(measured.x, dtype=np.int64), np.array(measured.ms)
+        bandwidth = profile.gpu.memory_bandwidth_bytes_per_s
+        weights_ms = self.architecture.linear_parameters * BYTES_PER_WEIGHT[tier] / bandwidth * 1e3
+        roofline = Roofline.of(tokens, times, weights_ms)
+        return tokens, _rising(roofline.with_memory_slower(times, bandwidth / self.gpu.memory_bandwidth_bytes_per_s))
 
     def lm_head(self, architecture: Architecture) -> tuple[NDArray[np.int64], Floats]:
         """Rows and milliseconds of the LM head, in 16 bits in every tier."""
@@ -107,7 +136,7 @@ class Composer:
         head_row_us = float(head_ms[last] - head_ms[0]) / float(rows[last] - rows[0]) * 1e3
         return Tier(
             origin="derived" if _is_derived(self.tables, name) else "composed",
-            kernel=_kernel(self.tables, name),
+            kernel=_kernel(self, name),
             overhead_us=_round(self._small_kernels_us(self.architecture) + float(head_ms[0]) * 1e3),
             per_sequence_us=_round(attention_us),
             per_decode_token_us=_round(head_row_us),
@@ -136,8 +165,8 @@ class Composer:
         )
 
 
-def compose(gpu_name: str, model_name: str, date: str) -> Profile:
-    """A profile for one card and model from the installed aiconfigurator-core tables."""
+def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Profile:
+    """A profile for one card and model from the installed aiconfigurator-core tables, named `<gpu><suffix>.<model>`."""
     source = SCALED_FROM.get(gpu_name, gpu_name)
     if source not in tables.TABLES:
         raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {', '.join(sorted(GPUS))}")
@@ -145,13 +174,13 @@ def compose(gpu_name: str, model_name: str, date: str) -> Profile:
         raise ProfileError(f"unknown model {model_name!r}; choose one of {', '.join(DRAFT_OF)}")
     gpu, architecture = GPUS[gpu_name], ARCHITECTURES[model_name]
     factor = GPUS[source].memory_bandwidth_bytes_per_s / gpu.memory_bandwidth_bytes_per_s
-    composer = Composer(gpu, tables.TABLES[source], architecture, factor)
+    composer = Composer(gpu_name, gpu, tables.TABLES[source], architecture, factor)
     return Profile(
         format_version=1,
-        name=f"{gpu_name}.{model_name}",
+        name=f"{gpu_name}{suffix}.{model_name}",
         gpu=gpu,
         model=model_facts(architecture),
-        tiers={name: composer.tier(name) for name in TIER_NAMES},
+        tiers={name: composer.tier(name) for name in get_args(TierName)},
         draft=composer.draft(DRAFT_OF[model_name]),
         provenance=_provenance(gpu_name, composer, date),
     )
@@ -170,8 +199,13 @@ def model_facts(architecture: Architecture) -> Model:
 
 
 def _verification(attention: TimeCurve) -> tuple[DecodeAttention, ...]:
-    """Verifying drafts reads the same keys and values once, so every query count gets the decode curve."""
-    rest = (DecodeAttention(query_tokens=q, origin="derived", context_tokens=attention) for q in (2, 3, 5, 9))
+    """Verifying drafts reads the same keys and values once; packing the queries costs what it costs on the H200."""
+    rest = (
+        DecodeAttention(
+            query_tokens=q, origin="derived", context_tokens=_curve(attention.x, np.asarray(attention.ms) * factor)
+        )
+        for q, factor in VERIFICATION_FACTORS.items()
+    )
     return (DecodeAttention(query_tokens=1, origin="composed", context_tokens=attention), *rest)
 
 
@@ -179,11 +213,16 @@ def _is_derived(table_set: tables.TableSet, tier: str) -> bool:
     return tier != "FP16" and table_set.gemm_source(tier)[1] in ("fp8", "bfloat16")
 
 
-def _kernel(table_set: tables.TableSet, tier: str) -> str:
-    frameworks, dtype = table_set.gemm_source(tier)
+def _kernel(composer: Composer, tier: str) -> str:
+    if (composer.gpu_name, tier) in SISTERS:
+        sister = SISTERS[composer.gpu_name, tier]
+        return f"W4A16, derived from our {sister} measurement: its memory-bound share scaled by bandwidth"
+    frameworks, dtype = composer.tables.gemm_source(tier)
     timed = f"{dtype} GEMM, fastest of {', '.join(' '.join(f) for f in frameworks)}"
     if tier != "FP16" and dtype == "bfloat16":
-        return f"W4A16, derived from {timed}: weights a quarter of the bytes, {DEQUANTISING_SLOWDOWN} x the compute time"
+        return (
+            f"W4A16, derived from {timed}: weights a quarter of the bytes, {DEQUANTISING_SLOWDOWN} x the compute time"
+        )
     if dtype == "fp8":
         return f"W8A8, derived from {timed}: the same bytes and peak rate as INT8; activation quantization fused"
     names = {"sq": "W8A8 (SmoothQuant), activation quantization fused", "int4_wo": "W4A16, weights only"}
@@ -192,12 +231,15 @@ def _kernel(table_set: tables.TableSet, tier: str) -> str:
 
 def _provenance(gpu_name: str, composer: Composer, date: str) -> Provenance:
     notes = [
-        "GEMM and attention kernels as timed by NVIDIA; norms, rotary embedding, cache write and SwiGLU from bandwidth.",
-        "The LM head is in overhead_us (its weights) and per_sequence_us (its rows); CPU time of the engine is not included.",
-        "Verification (q > 1) uses the q = 1 attention curve. Price: mid-range on-demand list price of 2026.",
+        "GEMM and attention kernels as timed by NVIDIA; norms, rotation, cache write and SwiGLU from bandwidth.",
+        "The LM head is in overhead_us (its weights) and per_decode_token_us (its rows); no CPU time of an engine.",
+        "Verification (q > 1): the q = 1 curve times the ratio measured on an H200.",
+        "Price: mid-range on-demand list price of 2026.",
     ]
     if composer.memory_factor != 1.0:
-        notes.append(f"Timed on the {SCALED_FROM[gpu_name]} card; memory-bound parts scaled by {composer.memory_factor:.3f}.")
+        notes.append(
+            f"Timed on the {SCALED_FROM[gpu_name]} card; memory-bound parts scaled by {composer.memory_factor:.3f}."
+        )
     return Provenance(
         source=f"aiconfigurator-core {tables.package_version()} (PyPI, NVIDIA), tables {composer.tables.system}",
         measured_by="NVIDIA AIConfigurator collectors; composed by llmserve profile import --source aiconfigurator",

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.costs import TIER_NAMES, Curve, DraftCosts, GpuCosts, TierCosts
-from llmserve_env.units import PS_PER_MS, PS_PER_US
+from llmserve_env.engine.costs import Curve, DraftCosts, GpuCosts, TierCosts
 from llmserve_env.profiles.schema import MAX_QUERY_TOKENS, DecodeAttention, Profile, Tier, TimeCurve
-
-
-
+from llmserve_env.units import PS_PER_MS, PS_PER_US
 
 
 def gpu_costs(profile: Profile) -> GpuCosts:
     """The engine's view of a profile."""
     gpu, model, draft = profile.gpu, profile.model, profile.draft
-    fp16, int8, int4 = (_tier_costs(profile.tiers[name]) for name in TIER_NAMES)
+    tiers = profile.tiers
     return GpuCosts(
-        tiers=(fp16, int8, int4),
+        tiers=(_tier_costs(tiers["FP16"]), _tier_costs(tiers["INT8"]), _tier_costs(tiers["INT4"])),
         draft=DraftCosts(
             overhead_ps=_us(draft.overhead_us),
             gemm=_curve(draft.gemm_tokens),

@@ -37,11 +37,12 @@ def values_at_knots(coefficients: Floats) -> Floats:
     return np.cumsum(coefficients)
 
 
-def relative_nnls(columns: Floats, target: Floats, ridge: float = 1e-4) -> Floats:
-    """Non-negative coefficients that minimise the relative error, with a light pull to small ones for unused columns."""
-    weighted = columns / target[:, None]
+def relative_nnls(columns: Floats, target: Floats, weights: Floats | None = None, ridge: float = 1e-4) -> Floats:
+    """Non-negative coefficients of least squared relative error; a light pull to zero settles columns without data."""
+    row_weights = np.ones(len(target)) if weights is None else weights
+    weighted = columns * (row_weights / target)[:, None]
     scale = np.maximum(np.linalg.norm(weighted, axis=0), 1e-30)
     matrix = np.vstack([weighted / scale, ridge * np.eye(columns.shape[1])])
-    right = np.concatenate([np.ones(len(target)), np.zeros(columns.shape[1])])
+    right = np.concatenate([row_weights, np.zeros(columns.shape[1])])
     solution, _ = nnls(matrix, right, maxiter=50 * columns.shape[1])
     return np.asarray(solution / scale, dtype=float)

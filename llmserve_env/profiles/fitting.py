@@ -16,13 +16,47 @@ from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_kno
 
 Floats = NDArray[np.float64]
 GEMM_KNOTS = (
-    *(1, 2, 4, 8, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 112, 128, 129, 160, 192, 193, 224, 256, 257, 288, 320, 321),
-    *(384, 385, 448, 449, 512, 513, 576, 640, 641, 704, 768, 769, 832, 896, 897, 960, 1024, 1025),
-    *(1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048, 2304, 2560, 2816, 3072, 3584, 4096, 5120, 6144, 8192),
+    *(
+        1,
+        2,
+        4,
+        8,
+        16,
+        17,
+        24,
+        32,
+        33,
+        48,
+        64,
+        65,
+        80,
+        96,
+        97,
+        112,
+        128,
+        129,
+        160,
+        192,
+        193,
+        224,
+        256,
+        257,
+        288,
+        320,
+        321,
+    ),
+    *(384, 385, 448, 449, 512, 513, 576, 640, 641, 704, 768, 769, 832, 896, 897, 960),
+    *(n + d for n in range(1024, 2049, 128) for d in (0, 1)),
+    *(n + d for n in (2304, 2560, 2816, 3072, 3584, 4096) for d in (0, 1)),
+    *(5120, 6144, 8192),
 )
+"""Token counts; neighbours such as 512 and 513 let the curve step where a matrix kernel starts another tile."""
 CONTEXT_KNOTS = (1, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288)
 VERIFICATION_KNOTS = (1, 1024, 4096, 16384, 65536, 131072, 262144)
 PAIR_KNOTS = (1, 2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**22, 2**23, 2**24, 2**25, 2**26, 2**27)
+ROBUST_ROUNDS = 4
+USUAL_ERROR = 0.02
+"""Relative errors beyond this count linearly, not squared."""
 LINES = ("overhead", "per_sequence", "per_decode_token", "per_prefill_token")
 
 
@@ -68,8 +102,7 @@ def fit(iterations: Sequence[Iteration]) -> dict[str, FittedTier]:
     if not iterations:
         raise ProfileError("nothing to fit: the measurements hold no iterations")
     blocks = _blocks(iterations)
-    target = np.array([i.ms for i in iterations])
-    solution = relative_nnls(np.hstack([b.columns for b in blocks]), target)
+    solution = _robust(np.hstack([b.columns for b in blocks]), np.array([i.ms for i in iterations]))
     parts: dict[tuple[str, ...], Floats] = {}
     at = 0
     for block in blocks:
@@ -78,6 +111,16 @@ def fit(iterations: Sequence[Iteration]) -> dict[str, FittedTier]:
         at += width
     knots = {b.name: b.knots for b in blocks}
     return {tier: _collect(tier, parts, knots) for tier in sorted({i.tier for i in iterations})}
+
+
+def _robust(columns: Floats, target: Floats) -> Floats:
+    """Least squares, reweighted so that a few iterations a library runs oddly slowly do not bend the curves."""
+    weights = np.ones(len(target))
+    for _ in range(ROBUST_ROUNDS):
+        solution = relative_nnls(columns, target, weights)
+        error = np.abs(columns @ solution / target - 1.0)
+        weights = np.sqrt(1.0 / np.maximum(error / USUAL_ERROR, 1.0))
+    return solution
 
 
 def _blocks(iterations: Sequence[Iteration]) -> list[_Block]:
@@ -97,8 +140,12 @@ def _blocks(iterations: Sequence[Iteration]) -> list[_Block]:
     for tier in sorted({i.tier for i in iterations}):
         own = column([float(i.tier == tier) for i in iterations])
         blocks.append(_Block((tier, "overhead"), own[:, None]))
-        blocks.append(_Block((tier, "per_decode_token"), (own * column([i.decode_tokens for i in iterations]))[:, None]))
-        blocks.append(_Block((tier, "per_prefill_token"), (own * column([i.prefill_tokens for i in iterations]))[:, None]))
+        blocks.append(
+            _Block((tier, "per_decode_token"), (own * column([i.decode_tokens for i in iterations]))[:, None])
+        )
+        blocks.append(
+            _Block((tier, "per_prefill_token"), (own * column([i.prefill_tokens for i in iterations]))[:, None])
+        )
         tokens = own * column([i.decode_tokens + i.prefill_tokens for i in iterations])
         blocks.append(_curve_block((tier, "gemm"), GEMM_KNOTS, tokens))
     return blocks
@@ -111,7 +158,9 @@ def _curve_block(name: tuple[str, ...], knots: tuple[int, ...], x: Floats) -> _B
     return _Block(name, CurveTerm(used).columns(x), used)
 
 
-def _collect(tier: str, parts: dict[tuple[str, ...], Floats], knots: dict[tuple[str, ...], tuple[int, ...]]) -> FittedTier:
+def _collect(
+    tier: str, parts: dict[tuple[str, ...], Floats], knots: dict[tuple[str, ...], tuple[int, ...]]
+) -> FittedTier:
     def curve(*name: str) -> tuple[tuple[int, ...], Floats]:
         return knots[name], values_at_knots(parts[name])
 

@@ -8,7 +8,9 @@ HOST_LINK_EFFICIENCY = 0.8
 """Share of a PCIe or NVLink direction's peak that a large copy reaches."""
 
 
-def _gpu(name: str, memory_mib: int, bandwidth_gb: int, tflops: float, host_gb: int, link_gb: int, usd: float, watts: int) -> Gpu:
+def _gpu(
+    name: str, memory_mib: int, bandwidth_gb: int, tflops: float, host_gb: int, link_gb: int, usd: float, watts: int
+) -> Gpu:
     return Gpu(
         name=name,
         memory_bytes=memory_mib << 20,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
-from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.profiles.schema import Profile
 from llmserve_env.units import PS_PER_MS
 
@@ -29,6 +29,20 @@ def predict(profile: Profile, tier: str, decode: Groups = (), prefill: Groups = 
 
 def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups = (), depth: int = 0) -> int:
     """`predict` on converted costs, in integer picoseconds: what the engine computes, to the picosecond."""
+    time = predict_target_ps(costs, tier, decode, prefill, depth)
+    decoding = sum(n for n, _ in decode)
+    context = sum(n * c for n, c in decode)
+    prefill_tokens = sum(n for n, _ in prefill)
+    draft = costs.draft
+    if depth > 0 and decoding > 0:
+        time += depth * (draft.overhead_ps + curve_ps(draft.gemm, decoding) + draft.per_context_token_ps * context)
+    if depth > 0 and prefill_tokens > 0:
+        time += curve_ps(draft.gemm, prefill_tokens)
+    return time
+
+
+def predict_target_ps(costs: GpuCosts, tier: str, decode: Groups, prefill: Groups, depth: int) -> int:
+    """The target model's share of an iteration: everything but the draft model."""
     _check(tier, decode, prefill, depth)
     t = costs.tiers[TIER_NAMES.index(tier)]
     decoding = sum(n for n, _ in decode)
@@ -39,13 +53,7 @@ def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups 
     time = t.overhead_ps + t.per_sequence_ps * (decoding + len(prefill))
     time += t.per_decode_token_ps * decode_tokens + t.per_prefill_token_ps * prefill_tokens
     time += curve_ps(t.gemm, decode_tokens + prefill_tokens)
-    time += curve_ps(t.decode_attention[depth], context) + curve_ps(t.prefill_attention, pairs)
-    if depth > 0 and decoding > 0:
-        draft = costs.draft
-        time += depth * (draft.overhead_ps + curve_ps(draft.gemm, decoding) + draft.per_context_token_ps * context)
-    if depth > 0 and prefill_tokens > 0:
-        time += curve_ps(costs.draft.gemm, prefill_tokens)
-    return time
+    return time + curve_ps(t.decode_attention[depth], context) + curve_ps(t.prefill_attention, pairs)
 
 
 def _check(tier: str, decode: Groups, prefill: Groups, depth: int) -> None:

@@ -1,7 +1,7 @@
 """Moving a timed GEMM to another memory bandwidth or another weight size: a roofline with a rounded corner.
 
-A product's time is a launch latency, plus the larger of a memory part (the weights at the best streaming rate seen on the card)
-and a compute part (proportional to tokens, at the rate seen at the largest count). A power mean rounds the corner.
+A product's time is a launch latency plus the larger of two parts: memory (the weights, at the best streaming rate seen
+on the card) and compute (proportional to tokens, at the rate seen at the largest count). A power mean joins them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Roofline:
     def of(cls, tokens: NDArray[np.int64], times: Floats, memory_ms: float) -> Roofline:
         """Take a timing apart, given the time its weights need at the card's streaming rate."""
         memory = min(memory_ms, float(times[0]))
-        return cls(float(times[0]) - memory, memory, tokens * float(times[-1]) / float(tokens[-1]))
+        compute = tokens.astype(np.float64) * (float(times[-1]) / float(tokens[-1]))
+        return cls(float(times[0]) - memory, memory, compute)
 
     def with_memory_slower(self, times: Floats, factor: float) -> Floats:
         """The timing on a card whose memory takes `factor` times as long: only the memory-bound share grows."""

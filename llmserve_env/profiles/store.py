@@ -19,10 +19,12 @@ def list_profiles() -> list[str]:
 
 
 def load_profile(name: str | Path) -> Profile:
-    """Read and check a profile: a shipped name such as `a100-40gb.llama-3-8b`, or the path of a profile file (`*.json`)."""
+    """Read and check a profile: a shipped name such as `a100-40gb.llama-3-8b`, or the path of a `.json` file."""
     path = Path(name) if str(name).endswith(".json") else DATA / f"{name}.json"
     if not path.is_file():
-        raise ProfileError(f"no profile {str(name)!r}; shipped are {', '.join(list_profiles())}, or give the path of a .json file")
+        raise ProfileError(
+            f"no profile {str(name)!r}; shipped are {', '.join(list_profiles())}, or give the path of a .json file"
+        )
     try:
         return Profile.model_validate_json(path.read_bytes())
     except ValidationError as error:

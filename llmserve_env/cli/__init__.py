@@ -1,0 +1,1 @@
+"""The `llmserve` command: one module per subcommand."""

@@ -1,0 +1,211 @@
+"""`llmserve profile`: look at latency profiles, ask them, and make them from measurements or records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmserve_env.errors import ProfileError
+
+if TYPE_CHECKING:
+    from llmserve_env.profiles.schema import Profile
+
+# Mirrors of what the library allows, so that --help loads none of it; a test holds them equal.
+TIERS = ("FP16", "INT8", "INT4")
+SOURCES = ("aiconfigurator", "vllm-bench")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `profile` and its subcommands to the main command."""
+    parser = subparsers.add_parser("profile", help="latency profiles of GPUs", description=__doc__)
+    commands = parser.add_subparsers(dest="profile_command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="names of the shipped profiles").set_defaults(run=run_list)
+    _add_show(commands)
+    _add_predict(commands)
+    _add_import(commands)
+    _add_fit(commands)
+    _add_compare(commands)
+
+
+def _add_show(commands: Any) -> None:
+    parser = commands.add_parser("show", help="print a profile's curves and draw them")
+    parser.add_argument("name", metavar="NAME", help="a shipped profile, or the path of a .json file")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="image to write (default: NAME.png)")
+    parser.add_argument("--no-plot", action="store_true", help="print only")
+    parser.set_defaults(run=run_show)
+
+
+def _add_predict(commands: Any) -> None:
+    parser = commands.add_parser("predict", help="milliseconds of given iterations")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--tier", choices=TIERS, default="FP16")
+    parser.add_argument("--depth", type=int, default=0, help="draft tokens per decoding sequence (default: 0)")
+    parser.add_argument(
+        "--batches",
+        required=True,
+        metavar="FILE|-",
+        help='JSON list of {"decode": [[sequences, context], ...], "prefill": [[chunk, past], ...]}; - reads stdin',
+    )
+    parser.add_argument("--json", action="store_true", help='answer as [{"iteration_ms": ...}, ...]')
+    parser.set_defaults(run=run_predict)
+
+
+def _add_import(commands: Any) -> None:
+    parser = commands.add_parser(
+        "import", help="make a profile from published kernel timings or from an engine's records"
+    )
+    parser.add_argument("--source", required=True, choices=SOURCES)
+    parser.add_argument("--gpu", help="aiconfigurator: a100-40gb, a100-80gb, h100-80gb or h200-141gb")
+    parser.add_argument("--model", default="llama-3-8b")
+    parser.add_argument("--suffix", default="", help="aiconfigurator: appended to the GPU in the profile's name")
+    parser.add_argument("--base", help="vllm-bench: profile whose shape and facts to start from")
+    parser.add_argument("--results", type=Path, nargs="+", default=[], metavar="FILE", help="vllm-bench: result JSONs")
+    parser.add_argument(
+        "--iterations", type=Path, metavar="DIR", help="vllm-bench: folder with steps.parquet and items.parquet"
+    )
+    parser.add_argument("--run-name", metavar="RUN", help="vllm-bench: only this run of the recorded iterations")
+    parser.add_argument("--tier", choices=TIERS, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)")
+    parser.add_argument("--name", help="vllm-bench: name of the new profile")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
+    parser.set_defaults(run=run_import)
+
+
+def _add_fit(commands: Any) -> None:
+    parser = commands.add_parser("fit", help="make a profile from the profiler's measurement files")
+    parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--gpu", required=True, help="a card of profiles/gpus.py, which holds its peaks and price")
+    parser.add_argument("--model", default="llama-3-8b")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
+    parser.set_defaults(run=run_fit)
+
+
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser("compare", help="a profile against the profiler's measurement files")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--tier", choices=TIERS, default="FP16")
+    parser.add_argument("--held-out", action="store_true", help="only the points that no fit has seen")
+    parser.add_argument("--rows", action="store_true", help="also list every point")
+    parser.set_defaults(run=run_compare)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """`llmserve profile list`."""
+    from llmserve_env.profiles import list_profiles, load_profile
+    from llmserve_env.profiles.showing import table
+
+    rows = []
+    for name in list_profiles():
+        profile = load_profile(name)
+        origins = ", ".join(f"{tier} {profile.tiers[tier].origin}" for tier in profile.tiers)
+        rows.append([name, profile.gpu.name, f"{profile.gpu.price_usd_per_hour:.2f}", origins])
+    print("\n".join(table(["profile", "GPU", "USD/h", "tiers"], rows)))
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """`llmserve profile show`."""
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.showing import describe, plot
+
+    profile = load_profile(args.name)
+    print(describe(profile))
+    if not args.no_plot:
+        path = args.plot or Path(f"{profile.name}.png")
+        plot(profile, path)
+        print(f"\ndrawn in {path}")
+    return 0
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    """`llmserve profile predict`."""
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.batches import parse_batches
+    from llmserve_env.profiles.prediction import predict_ps
+    from llmserve_env.units import ps_to_ms
+
+    costs = load_profile(args.name).costs()
+    text = sys.stdin.read() if args.batches == "-" else _read(Path(args.batches))
+    batches = parse_batches(text)
+    times = [ps_to_ms(predict_ps(costs, args.tier, b.decode, b.prefill, args.depth)) for b in batches]
+    if args.json:
+        print(json.dumps([{"iteration_ms": ms} for ms in times]))
+    else:
+        print("\n".join(f"{ms:.3f} ms  {batch.describe()}" for ms, batch in zip(times, batches, strict=True)))
+    return 0
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """`llmserve profile import`."""
+    today = datetime.now(UTC).date().isoformat()
+    if args.source == "aiconfigurator":
+        from llmserve_env.profiles.composition import compose
+
+        if args.gpu is None:
+            raise ProfileError("--source aiconfigurator needs --gpu")
+        return _save(compose(args.gpu, args.model, today, args.suffix), args.out)
+    return _save(_from_engine(args, today), args.out)
+
+
+def _from_engine(args: argparse.Namespace, today: str) -> Profile:
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.calibration import calibrate, fit_iterations
+    from llmserve_env.profiles.engine_results import read_bench, read_iterations
+
+    if args.base is None or args.name is None:
+        raise ProfileError("--source vllm-bench needs --base (a profile to start from) and --name (of the new one)")
+    if bool(args.results) == (args.iterations is not None):
+        raise ProfileError("--source vllm-bench needs either --results FILE... or --iterations DIR")
+    base = load_profile(args.base)
+    if args.iterations is not None:
+        return fit_iterations(
+            base, args.tier, read_iterations(args.iterations, args.tier, args.run_name), args.name, today
+        )
+    observations = [o for path in args.results for o in read_bench(path, args.tier)]
+    return calibrate(base, args.tier, observations, args.name, today)[0]
+
+
+def run_fit(args: argparse.Namespace) -> int:
+    """`llmserve profile fit`."""
+    from llmserve_env.profiles.measured import measured_profile
+    from llmserve_env.profiles.measurements import load_measurements
+
+    return _save(
+        measured_profile(args.gpu, args.model, [load_measurements(path) for path in args.measurements]), args.out
+    )
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """`llmserve profile compare`."""
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.comparison import compare, comparison_text
+    from llmserve_env.profiles.measurements import load_measurements
+
+    profile = load_profile(args.name)
+    points = [p for path in args.measurements for p in load_measurements(path).points]
+    print(comparison_text(compare(profile, args.tier, points, args.held_out), args.rows))
+    return 0
+
+
+def _save(profile: Profile, folder: Path) -> int:
+    from llmserve_env.profiles.store import save_profile
+
+    if not folder.is_dir():
+        raise ProfileError(f"{folder} is not a folder; create it first or choose another with --out")
+    path = save_profile(profile, folder)
+    for name, tier in profile.tiers.items():
+        error = tier.held_out
+        told = f", error median {error.median_pct} %, p95 {error.p95_pct} % on {error.points} points" if error else ""
+        print(f"{name}: {tier.origin}{told}")
+    print(f"written to {path}")
+    return 0
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise ProfileError(f"{path} does not exist; give a JSON file of iterations, or - for stdin")
+    return path.read_text(encoding="utf-8")

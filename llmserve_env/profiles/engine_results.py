@@ -1,0 +1,129 @@
+"""What a real engine has recorded: `vllm bench` results, and iterations with the requests in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.fitting import Iteration
+from llmserve_env.units import MS_PER_S
+
+DECODE_KIND = 0
+"""The kind of an item that decodes, in recorded iterations."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A measured time, and the iterations it is the sum of: (how many, which)."""
+
+    parts: tuple[tuple[float, Iteration], ...]
+    ms: float
+    what: str
+
+
+def read_bench(path: Path, tier: str) -> list[Observation]:
+    """A result file of `vllm bench serve` (closed loop, with --max-concurrency) or `vllm bench latency`."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ProfileError(f"{path} is not a result file of vllm bench: {error}") from error
+    if "avg_latency" in result:
+        return [_latency(path, result, tier)]
+    if "mean_tpot_ms" in result:
+        return list(_serve(path, result, tier))
+    raise ProfileError(f"{path.name} holds neither avg_latency (of bench latency) nor mean_tpot_ms (of bench serve)")
+
+
+def _latency(path: Path, result: dict[str, Any], tier: str) -> Observation:
+    missing = [key for key in ("batch_size", "input_len", "output_len") if key not in result]
+    if missing:
+        raise ProfileError(
+            f"{path.name} does not say its {', '.join(missing)}: vllm bench latency leaves them out, so add them"
+        )
+    batch, prompt, output = (int(result[key]) for key in ("batch_size", "input_len", "output_len"))
+    parts = [(1.0, _prefill(tier, batch, prompt))]
+    if output > 1:
+        parts.append((output - 1.0, _decode(tier, batch, prompt + output // 2)))
+    what = f"{path.name}: {batch} x {prompt} + {output}"
+    return Observation(tuple(parts), float(result["avg_latency"]) * MS_PER_S, what)
+
+
+def _serve(path: Path, result: dict[str, Any], tier: str) -> Iterable[Observation]:
+    concurrency = result.get("max_concurrency")
+    completed = int(result.get("completed", 0))
+    if not concurrency or completed == 0:
+        raise ProfileError(f"{path.name} ran without --max-concurrency or completed nothing: its batch size is unknown")
+    prompt, output = (round(result[key] / completed) for key in ("total_input_tokens", "total_output_tokens"))
+    sequences = min(int(concurrency), completed)
+    what = f"{path.name}: {sequences} x {prompt} + {output}"
+    yield Observation(
+        ((1.0, _decode(tier, sequences, prompt + output // 2)),), float(result["median_tpot_ms"]), what + ", TPOT"
+    )
+    if sequences == 1:
+        yield Observation(((1.0, _prefill(tier, 1, prompt)),), float(result["median_ttft_ms"]), what + ", TTFT")
+
+
+def read_iterations(folder: Path, tier: str, run: str | None = None) -> list[Iteration]:
+    """Recorded iterations: `steps.parquet` with times in seconds and `items.parquet` with each request's tokens.
+
+    Steps have `t_sched` and `t_exec_end`, or `dur`; items have `n_tokens`, `computed_before` and `kind` (0: decode).
+    Iterations with draft tokens are left out: their time includes proposing them.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for name in ("steps", "items"):
+        if not (folder / f"{name}.parquet").is_file():
+            raise ProfileError(
+                f"{folder} has no {name}.parquet; recorded iterations are steps.parquet and items.parquet"
+            )
+    steps, items = (pq.read_table(folder / f"{name}.parquet") for name in ("steps", "items"))
+    if run is not None:
+        steps, items = (table.filter(pc.equal(pc.cast(table["run"], "string"), run)) for table in (steps, items))
+    if steps.num_rows == 0:
+        raise ProfileError(f"{folder} holds no iterations{f' of run {run!r}' if run else ''}")
+    times = _step_ms(steps.to_pydict())
+    sums: dict[tuple[str, int], list[int]] = {}
+    for row in zip(
+        *(items[c].to_pylist() for c in ("run", "step", "n_tokens", "computed_before", "kind", "spec")), strict=True
+    ):
+        _add_item(sums, row)
+    return [
+        Iteration(tier, 1, decoding, context, chunks, tokens, pairs, times[key])
+        for key, (decoding, context, chunks, tokens, pairs, drafts) in sums.items()
+        if drafts == 0 and times.get(key, 0.0) > 0.0
+    ]
+
+
+def _add_item(sums: dict[tuple[str, int], list[int]], row: tuple[Any, ...]) -> None:
+    run, step, tokens, past, kind, drafts = row
+    total = sums.setdefault((run, step), [0, 0, 0, 0, 0, 0])
+    total[5] += drafts
+    if kind == DECODE_KIND:
+        total[0] += 1
+        total[1] += past + tokens
+    else:
+        total[2] += 1
+        total[3] += tokens
+        total[4] += tokens * past + tokens * (tokens + 1) // 2
+
+
+def _step_ms(steps: dict[str, list[Any]]) -> dict[tuple[str, int], float]:
+    if "dur" in steps:
+        seconds = steps["dur"]
+    else:
+        seconds = [end - start for start, end in zip(steps["t_sched"], steps["t_exec_end"], strict=True)]
+    return {(run, step): s * MS_PER_S for run, step, s in zip(steps["run"], steps["step"], seconds, strict=True)}
+
+
+def _prefill(tier: str, prompts: int, tokens: int) -> Iteration:
+    pairs = prompts * tokens * (tokens + 1) // 2
+    return Iteration(tier, 1, 0, 0, prompts, prompts * tokens, pairs, 0.0)
+
+
+def _decode(tier: str, sequences: int, context: int) -> Iteration:
+    return Iteration(tier, 1, sequences, sequences * context, 0, 0, 0, 0.0)

@@ -1,0 +1,174 @@
+"""A profile from the profiler's measurements: fitted on its training points, judged on the ones held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, get_args
+
+import numpy as np
+
+from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.architectures import ARCHITECTURES, DRAFT_OF, Architecture
+from llmserve_env.profiles.composition import model_facts
+from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
+from llmserve_env.profiles.fitting import FittedTier, Floats, fit
+from llmserve_env.profiles.gpus import GPUS
+from llmserve_env.profiles.measurements import Measurements, Point
+from llmserve_env.profiles.prediction import predict_target_ps
+from llmserve_env.profiles.schema import (
+    DecodeAttention,
+    Draft,
+    FitError,
+    Gpu,
+    Profile,
+    Provenance,
+    Tier,
+    TierName,
+    TimeCurve,
+)
+from llmserve_env.units import PS_PER_MS
+
+KERNELS: dict[TierName, str] = {
+    "FP16": "W16A16: cuBLAS bf16 products, cuDNN attention with grouped query heads, fused Triton norms and SwiGLU",
+    "INT8": "W8A8: per-token activation quantization fused into the norm and SwiGLU kernels; Triton INT8 products with "
+    "the scales in the epilogue, or cuBLASLt INT8, whichever is faster for shape and batch",
+    "INT4": "W4A16, groups of 128: Triton products that expand weights in registers; PyTorch's packed product for few "
+    "tokens and expansion followed by cuBLAS for large batches where those are faster",
+}
+DRAFT_KNOTS = (1, 4, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192)
+
+
+def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Measurements]) -> Profile:
+    """Fit a profile to one or more measurement files of one card and model."""
+    points = [p for m in measurements for p in m.points]
+    target = [p for p in points if p.model == model_name]
+    fitted = fit([p.iteration() for p in target if not p.held_out])
+    architecture, machine = ARCHITECTURES[model_name], measurements[0].machine
+    names: tuple[TierName, ...] = get_args(TierName)
+    missing = [name for name in names if name not in fitted]
+    if missing:
+        raise ProfileError(f"the measurements lack tiers {missing}; time all of {list(names)}")
+    overhead_ms = _overhead_ms(architecture, machine)
+    draft = DRAFT_OF[model_name]
+    profile = Profile(
+        format_version=1,
+        name=f"{gpu_name}.{model_name}",
+        gpu=_gpu(gpu_name, machine),
+        model=model_facts(architecture),
+        tiers={name: _tier(name, fitted[name], architecture, overhead_ms) for name in names},
+        draft=_draft(draft, [p for p in points if p.model == draft.name], int(machine["device_copy_bytes_per_s"])),
+        provenance=_provenance(measurements),
+    )
+    tiers = {
+        name: tier.model_copy(update={"held_out": held_out_error(profile, name, target)})
+        for name, tier in profile.tiers.items()
+    }
+    return profile.model_copy(update={"tiers": tiers})
+
+
+def predicted_ms(profile: Profile, point: Point) -> float:
+    """What the profile says a measured point should take; the draft model is timed apart and left out."""
+    decode = [(point.sequences, point.context)] if point.sequences else []
+    costs = profile.costs()
+    return predict_target_ps(costs, point.tier, decode, point.prefill, point.query_tokens - 1) / PS_PER_MS
+
+
+def held_out_error(profile: Profile, tier: str, points: Sequence[Point]) -> FitError:
+    """Relative error on the tier's held-out points."""
+    held_out = [p for p in points if p.held_out and p.tier == tier]
+    if not held_out:
+        raise ProfileError(f"no held-out points for {tier}: measure with --held-out > 0")
+    return error_of([predicted_ms(profile, p) for p in held_out], [p.ms for p in held_out])
+
+
+def error_of(predicted: Sequence[float], measured: Sequence[float]) -> FitError:
+    """Median, 95th percentile and largest relative error, in per cent."""
+    errors = np.abs(np.asarray(predicted) / np.asarray(measured) - 1.0) * 100
+    low, high, top = (round(float(x), 2) for x in (np.median(errors), np.percentile(errors, 95), errors.max()))
+    return FitError(points=len(errors), median_pct=low, p95_pct=high, max_pct=top)
+
+
+def _overhead_ms(architecture: Architecture, machine: dict[str, Any]) -> float:
+    """Small kernels as timed one by one, and the LM head's weights at copy bandwidth: no fit tells them from GEMM."""
+    kernels, copy_rate = machine["small_kernel_us"], machine["device_copy_bytes_per_s"]
+    per_layer_us = 2 * kernels["add_norm"] + kernels["rotate"] + kernels["write_cache"] + kernels["swiglu"]
+    head_bytes = 2 * architecture.embedding_parameters
+    return float(per_layer_us * architecture.layers / 1e3 + head_bytes / copy_rate * 1e3)
+
+
+def _tier(name: TierName, fitted: FittedTier, architecture: Architecture, overhead_ms: float) -> Tier:
+    constant_ms = fitted.lines["overhead"] - overhead_ms
+    tokens, gemm_ms = fitted.gemm
+    return Tier(
+        origin="measured",
+        kernel=KERNELS[name],
+        overhead_us=round(overhead_ms * 1e3, 2),
+        per_sequence_us=_us(fitted.lines["per_sequence"]),
+        per_decode_token_us=_us(fitted.lines["per_decode_token"]),
+        per_prefill_token_us=_us(fitted.lines["per_prefill_token"]),
+        gemm_tokens=_curve(tokens, gemm_ms + constant_ms),
+        decode_attention=tuple(
+            DecodeAttention(query_tokens=q, origin="measured", context_tokens=_curve(*fitted.decode_attention[q]))
+            for q in sorted(fitted.decode_attention)
+        ),
+        prefill_attention_pairs=_curve(*fitted.prefill_attention),
+        weight_bytes=architecture.weight_bytes(name),
+    )
+
+
+def _draft(architecture: Architecture, points: Sequence[Point], copy_bytes_per_s: int) -> Draft:
+    if not points:
+        raise ProfileError(f"the measurements hold no points of the draft model {architecture.name}")
+    iterations = [p.iteration() for p in points]
+    tokens = np.array([i.decode_tokens + i.prefill_tokens for i in iterations], dtype=float)
+    context = np.array([i.context_tokens for i in iterations], dtype=float)
+    columns = np.hstack([context[:, None], CurveTerm(DRAFT_KNOTS).columns(tokens)])
+    fitted = relative_nnls(columns, np.array([i.ms for i in iterations]))
+    ms = values_at_knots(fitted[1:])
+    weights_ms = architecture.weight_bytes("FP16") / copy_bytes_per_s * 1e3
+    overhead_ms = max(0.0, float(ms[0]) - weights_ms)
+    return Draft(
+        name=architecture.name,
+        origin="measured",
+        overhead_us=_us(overhead_ms),
+        gemm_tokens=_curve(DRAFT_KNOTS, ms - overhead_ms),
+        per_context_token_us=round(float(fitted[0]) * 1e3, 7),
+        weight_bytes=architecture.weight_bytes("FP16"),
+    )
+
+
+def _gpu(name: str, machine: dict[str, Any]) -> Gpu:
+    """The card's facts, with the sizes and rates that were read off the machine."""
+    if name not in GPUS:
+        raise ProfileError(f"unknown GPU {name!r}: add its peaks and price to gpus.py beside {', '.join(GPUS)}")
+    measured = {
+        "memory_bytes": machine["memory_bytes"],
+        "weights_load_bytes_per_s": machine["host_to_device_bytes_per_s"],
+    }
+    return GPUS[name].model_copy(update=measured)
+
+
+def _provenance(measurements: Sequence[Measurements]) -> Provenance:
+    machine = measurements[0].machine
+    replays = median(p.replays for m in measurements for p in m.points)
+    return Provenance(
+        source=f"whole iterations timed on one {machine['gpu']} with random weights: medians of CUDA graph replays",
+        measured_by="python -m profiler; fitted by llmserve profile fit",
+        date=max(str(m.machine["date"]) for m in measurements),
+        licence="Apache-2.0",
+        software=dict(machine["software"]),
+        notes=(
+            f"{sum(len(m.points) for m in measurements)} iterations, {replays:.0f} replays each in the median.",
+            "Sampling (softmax and an exponential race in 32 bits) is included; CPU time of an engine is not.",
+            "KV transfer rate: NVLink, one direction at 80 %. Price: mid-range on-demand list price of 2026.",
+        ),
+    )
+
+
+def _curve(x: tuple[int, ...], ms: Floats) -> TimeCurve:
+    return TimeCurve(x=x, ms=tuple(round(float(v), 5) for v in ms))
+
+
+def _us(ms: float) -> float:
+    return round(ms * 1e3, 4)
