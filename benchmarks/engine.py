@@ -112,7 +112,7 @@ def deployment_on(costs: GpuCosts) -> Deployment:
 
 def measure(name: str, batch_cap: int, deployment: Deployment, num_requests: int, repeats: int) -> Row:
     """Serve one load repeatedly, whole and in windows."""
-    table = LOADS[name](num_requests, seed=0)
+    table = LOADS[name](num_requests, 0)
     engine = Engine(deployment, table, seed=0)
     knobs = ServingKnobs(batch_cap=batch_cap)
     whole = [_cpu_s(lambda: engine.serve(knobs, _ALL_ARRIVED_AND_SERVED_PS), engine, table) for _ in range(repeats)]
