@@ -1,0 +1,72 @@
+"""What an agent is, and what it may see: the last window and its own knobs, never the traffic to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.tasks.task import Task
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What is known at a window boundary, one row per episode played side by side."""
+
+    task: Task
+    step: int
+    """Windows served so far."""
+    metrics: Array
+    """Metrics of the last window (`METRICS_DTYPE`); zeros before the first."""
+    preemptions: Array
+    """Requests that lost their KV blocks in the last window."""
+    knobs: Array
+    """Knobs in force, shape (episodes, 6), in the order of the action."""
+    features: Array | None
+    """The observation vector, shape (episodes, NUM_FEATURES); None where only the wire's fields are known."""
+
+    @property
+    def num_episodes(self) -> int:
+        return len(self.knobs)
+
+
+class Agent(Protocol):
+    """Chooses the knobs of every window. Each episode must be played as if it were the only one."""
+
+    name: str
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        """Start as many episodes as there are generators; each is the only randomness its episode may use."""
+
+    def act(self, view: AgentView) -> Array:
+        """Knob values for the next window, shape (episodes, 6)."""
+
+
+@runtime_checkable
+class BranchingAgent(Agent, Protocol):
+    """An agent that needs the simulator itself, to try things out before it acts."""
+
+    def attach(self, rollouts: Rollouts) -> None:
+        """Called once per batch of episodes, after their reset."""
+
+
+def view_of(rollouts: Rollouts, step: int) -> AgentView:
+    """The view of episodes in process. Its arrays are copies: an agent cannot reach into the simulator."""
+    features = np.empty((rollouts.num_episodes, NUM_FEATURES), np.float32)
+    steps = rollouts.task.steps
+    encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, steps, features)
+    return AgentView(
+        task=rollouts.task,
+        step=step,
+        metrics=rollouts.metrics.copy(),
+        preemptions=rollouts.window["preemptions"].copy(),
+        knobs=rollouts.memory["current"].copy(),
+        features=features,
+    )

@@ -1,0 +1,84 @@
+"""Copies of one running episode that may each be continued differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
+from llmserve_env.env.rollouts import Rollouts
+
+Array = npt.NDArray[Any]
+
+_WHOLE = ("environment", "replicas", "window", "cache", "block_table")
+_PER_REQUEST = ("progress", "requests")
+
+
+def _rows_as_bytes(array: Array) -> Array:
+    """Records as bytes along a last axis: copying records field by field is far slower."""
+    return array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+
+
+class Branches(Rollouts):
+    """Slots that are set to the present of another batch's episode, then advance on their own."""
+
+    def split_off(self, source: Rollouts, index: int, until_ps: int) -> None:
+        """Make every slot the present of episode `index`, with its own traffic up to `until_ps`."""
+        room = source.engine.state.progress.shape[1]
+        self.engine.make_room(room)
+        mine, theirs = self.engine.state, source.engine.state
+        for name in _WHOLE:
+            getattr(mine, name)[...].reshape(self.num_episodes, -1).view(np.uint8)[:] = (
+                getattr(theirs, name)[index].reshape(-1).view(np.uint8)
+            )
+        first, last = self._live_rows(source, index, until_ps)
+        for name in _PER_REQUEST:
+            _rows_as_bytes(getattr(mine, name))[:, first:last] = _rows_as_bytes(getattr(theirs, name))[
+                index, first:last
+            ]
+        self.memory[:] = source.memory[index]
+        self._until[:] = theirs.environment["now_ps"][index]
+
+    def _live_rows(self, source: Rollouts, index: int, until_ps: int) -> tuple[int, int]:
+        """Requests that may still matter before `until_ps`; the rest need no copy."""
+        environment, state = source.engine.state.environment[index], source.engine.state
+        arrived, total = int(environment["next_arrival"]), int(environment["num_requests"])
+        is_over = np.isin(state.progress["status"][index, :arrived], (FINISHED, REJECTED, ABANDONED))
+        alive = np.flatnonzero(~is_over)
+        first = min(int(alive[0]) if len(alive) else arrived, int(environment["judge_cursor"]))
+        arrivals = state.requests["arrival_at_ps"][index, arrived:total]
+        # One more than the horizon needs: the engine looks at the next arrival before it waits for it.
+        return first, min(arrived + int(np.searchsorted(arrivals, until_ps)) + 1, total)
+
+    def replace_future(self, slots: slice, coming: Array) -> None:
+        """Let these request records arrive in the slots, instead of what really comes."""
+        state = self.engine.state
+        arrived = int(state.environment["next_arrival"][0])
+        self.engine.make_room(arrived + len(coming))
+        state = self.engine.state
+        rows = slice(arrived, arrived + len(coming))
+        _rows_as_bytes(state.requests)[slots, rows] = _rows_as_bytes(coming)
+        _rows_as_bytes(state.progress)[slots, rows] = _rows_as_bytes(_PENDING)
+        state.environment["num_requests"][slots] = arrived + len(coming)
+
+    def mean_reward(self, knobs: Array, num_steps: int) -> Array:
+        """Mean reward of each slot when it keeps its knobs for some steps."""
+        total = np.zeros(self.num_episodes)
+        for _ in range(num_steps):
+            self.step(knobs)
+            total += self.terms["reward"]
+        return total / num_steps
+
+
+def _pending() -> Array:
+    row = np.zeros(1, PROGRESS_DTYPE)
+    for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
+        row[name] = -1
+    row["is_fresh"] = 1
+    return row
+
+
+_PENDING = _pending()
+"""Progress of a request that has not arrived."""

@@ -1,0 +1,73 @@
+"""Agents that set the knobs once: `static` as vLLM starts, `tuned` as a committed search found best for each task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.agents.agent import AgentView
+from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
+from llmserve_env.tasks.task import Task
+from llmserve_env.version import ENVIRONMENT_VERSION
+
+Array = npt.NDArray[Any]
+
+
+def tuned_file() -> Path:
+    """Where `llmserve tune` keeps what it found."""
+    return Path(str(files("llmserve_env.agents").joinpath("data/tuned.json")))
+
+
+class ConstantAgent:
+    """The same knobs at every step."""
+
+    def __init__(self, knobs: Array, name: str = "constant") -> None:
+        self.name = name
+        self._knobs = knobs
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        """Nothing to prepare."""
+
+    def act(self, view: AgentView) -> Array:
+        return np.tile(self._knobs, (view.num_episodes, 1))
+
+
+class StaticAgent(ConstantAgent):
+    """vLLM's defaults."""
+
+    def __init__(self) -> None:
+        super().__init__(default_knobs(), "static")
+
+
+class TunedAgent(ConstantAgent):
+    """The best constant of each task."""
+
+    def __init__(self) -> None:
+        super().__init__(np.empty(0), "tuned")
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        self._knobs = tuned_knobs(task)
+
+
+def tuned_knobs(task: Task) -> Array:
+    """The tuned constant of a task, held to the versions it was found on."""
+    path = tuned_file()
+    found = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
+    command = f"llmserve tune --task {task.id}"
+    if task.id not in found:
+        raise WeightsNotFoundError(f"no tuned constant for {task.id} in {path.name}; find one with: {command}")
+    entry = found[task.id]
+    if (entry["task_version"], entry["environment_version"]) != (task.version, ENVIRONMENT_VERSION):
+        raise VersionMismatchError(
+            f"the tuned constant of {task.id} is for version {entry['task_version']} on environment "
+            f"{entry['environment_version']}; here are {task.version} and {ENVIRONMENT_VERSION}: run {command}"
+        )
+    return knobs_from_mapping(entry["knobs"])

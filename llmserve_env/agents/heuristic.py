@@ -1,0 +1,93 @@
+"""`heuristic`: what a careful operator would script, one rule per knob.
+
+It reads only what the wire shows (queue, occupancy, lengths, rates, attainment), so it plays the same in process and
+over HTTP. The rules and where they come from are in docs/agents.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.agents.agent import AgentView
+from llmserve_env.tasks.task import Task
+
+Array = npt.NDArray[Any]
+
+MIN_CAP, MAX_CAP = 32, 192
+GROW, SHRINK = 1.5, 0.9
+"""Batch cap: multiplied by one of these per window."""
+QUEUE_PRESSURE = 0.1
+"""Waiting over running requests from which the queue is under pressure."""
+OCCUPANCY_LOW, OCCUPANCY_HIGH = 0.55, 0.85
+KV_UP, KV_DOWN = 0.15, 0.05
+MIN_KV = 0.3
+RATE_INT8, RATE_INT4 = 1.4, 2.2
+"""Arrival rate over its long-run average from which a lower precision is taken."""
+RATE_MEMORY = 0.02
+"""Weight of a window in the long-run average rate."""
+SPECULATION_MAX_ACTIVE = 16
+"""Running requests per replica up to which spare compute pays for drafts."""
+SHORT_PROMPT_TOKENS, LONG_PROMPT_TOKENS = 512, 1024
+ATTAINMENT_TARGET = 0.95
+
+
+class HeuristicAgent:
+    """Rules after Orca (batch from the queue), vLLM (KV from occupancy) and Decima (load-dependent modes)."""
+
+    name = "heuristic"
+
+    def __init__(self) -> None:
+        self._average_rps = np.empty(0)
+        self._replicas = 1
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        self._average_rps = np.zeros(len(rngs))
+        self._replicas = task.deployment.replicas
+
+    def act(self, view: AgentView) -> Array:
+        if view.step == 0:
+            return view.knobs.copy()
+        m = view.metrics
+        pressure = m["queue_depth"] > QUEUE_PRESSURE * np.maximum(m["active_requests"], 1.0)
+        knobs = np.empty_like(view.knobs)
+        knobs[:, 0] = self._batch_cap(view, pressure)
+        knobs[:, 1] = self._kv_budget(view)
+        knobs[:, 2] = self._speculation(view, pressure)
+        knobs[:, 3] = self._tier(view)
+        knobs[:, 4] = (m["mean_prompt_tokens"] > LONG_PROMPT_TOKENS) & pressure
+        knobs[:, 5] = pressure | (m["slo_attainment"] < ATTAINMENT_TARGET)
+        return knobs
+
+    def _batch_cap(self, view: AgentView, pressure: Array) -> Array:
+        """Orca: the batch follows the queue; without one, room above the running requests is given back slowly."""
+        grown = np.minimum(np.ceil(view.knobs[:, 0] * GROW), MAX_CAP)
+        shrunk = np.maximum(np.floor(view.knobs[:, 0] * SHRINK), MIN_CAP)
+        idle = view.metrics["active_requests"] < 0.5 * view.knobs[:, 0] * self._replicas
+        cap: Array = np.where(pressure, grown, np.where(idle, shrunk, view.knobs[:, 0]))
+        return cap
+
+    def _kv_budget(self, view: AgentView) -> Array:
+        """VLLM: keep the pool's occupancy in a band; a preemption means it is too small."""
+        tight = (view.metrics["kv_cache_occupancy"] > OCCUPANCY_HIGH) | (view.preemptions > 0)
+        roomy = view.metrics["kv_cache_occupancy"] < OCCUPANCY_LOW
+        change = np.where(tight, KV_UP, np.where(roomy, -KV_DOWN, 0.0))
+        budget: Array = np.clip(np.round(view.knobs[:, 1] + change, 4), MIN_KV, 1.0)
+        return budget
+
+    def _speculation(self, view: AgentView, pressure: Array) -> Array:
+        """Drafts use idle compute: only with few running requests, and deeper where prompts are short."""
+        spare = (view.metrics["active_requests"] <= SPECULATION_MAX_ACTIVE * self._replicas) & ~pressure
+        depth = np.where(view.metrics["mean_prompt_tokens"] < SHORT_PROMPT_TOKENS, 3, 1)
+        return np.where(spare, depth, 0)
+
+    def _tier(self, view: AgentView) -> Array:
+        """Decima: a mode per load level. A surge over the usual rate is served at lower precision."""
+        rate = view.metrics["arrival_rate_rps"]
+        weight = 1.0 if view.step == 1 else RATE_MEMORY
+        self._average_rps = self._average_rps + weight * (rate - self._average_rps)
+        surge = rate / np.maximum(self._average_rps, 1e-9)
+        return np.where(surge > RATE_INT4, 2, np.where(surge > RATE_INT8, 1, 0))

@@ -1,0 +1,114 @@
+"""`planner` and `clairvoyant`: try candidate knobs on copies of the simulator and keep the best.
+
+This is model-predictive control with the simulator itself and its present state as the model. `planner` plays its
+copies against forecast traffic; `clairvoyant` against the traffic that will really come, which no deployable agent can
+know: it is a ceiling, and is labelled as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.agents.agent import AgentView
+from llmserve_env.agents.branching import Branches
+from llmserve_env.agents.forecast import Forecast
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.errors import EpisodeStateError
+from llmserve_env.tasks.task import KNOB_NAMES, Task
+
+Array = npt.NDArray[Any]
+
+HORIZON_STEPS = 8
+NUM_CANDIDATES = 32
+NUM_HYPOTHESES = 3
+NUM_REMEMBERED = 4
+"""Winners of earlier steps that compete again."""
+
+
+class PlannerAgent:
+    """Model-predictive control over a forecast of `HORIZON_STEPS` windows."""
+
+    name = "planner"
+    sees_the_future = False
+
+    def __init__(self) -> None:
+        self._rollouts: Rollouts | None = None
+        self._branches: Branches | None = None
+        self._forecast: Forecast | None = None
+        self._task: Task | None = None
+        self._rngs: Sequence[np.random.Generator] = ()
+        self._winners: list[list[Array]] = []
+        self._arrived: list[Array] = []
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        if task is not self._task:
+            self._task, self._branches = task, None
+            self._forecast = None if self.sees_the_future else Forecast(task)
+        self._rngs = rngs
+        self._winners = [[] for _ in rngs]
+        self._arrived = []
+
+    def attach(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+        scenarios = 1 if self.sees_the_future else NUM_HYPOTHESES
+        self._branches = self._branches or Branches(rollouts.task, NUM_CANDIDATES * scenarios)
+
+    def act(self, view: AgentView) -> Array:
+        if self._rollouts is None or self._branches is None:
+            raise EpisodeStateError(f"{self.name} needs the simulator in process: attach(rollouts) before acting")
+        if view.step > 0:
+            self._arrived.append(np.rint(view.metrics["window_rate_rps"] * view.task.window_s))
+        return np.array([self._plan(view, e, self._rollouts, self._branches) for e in range(view.num_episodes)])
+
+    def _plan(self, view: AgentView, index: int, rollouts: Rollouts, branches: Branches) -> Array:
+        candidates = self._candidates(view, index)
+        num_steps = min(HORIZON_STEPS, view.task.steps - view.step)
+        now_ps = view.step * view.task.window_ps
+        until_ps = now_ps + num_steps * view.task.window_ps
+        branches.split_off(rollouts, index, until_ps)
+        scenarios = branches.num_episodes // len(candidates)
+        if self._forecast is not None:
+            arrived = np.array([row[index] for row in self._arrived])
+            for i, hypothesis in enumerate(self._forecast.best_hypotheses(arrived, scenarios)):
+                slots = slice(i * len(candidates), (i + 1) * len(candidates))
+                branches.replace_future(slots, self._forecast.arrivals_between(int(hypothesis), now_ps, until_ps))
+        rewards = branches.mean_reward(np.tile(candidates, (scenarios, 1)), num_steps)
+        best: Array = candidates[int(np.argmax(rewards.reshape(scenarios, -1).mean(axis=0)))]
+        self._remember(index, best)
+        return best
+
+    def _remember(self, index: int, knobs: Array) -> None:
+        earlier = [w for w in self._winners[index] if not np.array_equal(w, knobs)]
+        self._winners[index] = [knobs, *earlier][:NUM_REMEMBERED]
+
+    def _candidates(self, view: AgentView, index: int) -> Array:
+        """The knobs in force, earlier winners, every single step from here, and random ones to fill up."""
+        here, rng = view.knobs[index], self._rngs[index]
+        active = [k for k, name in enumerate(KNOB_NAMES) if name in view.task.knobs.active]
+        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][:NUM_CANDIDATES]
+        while len(found) < NUM_CANDIDATES:
+            base = here if len(found) % 2 else found[int(rng.integers(len(found)))]
+            turned = base.copy()
+            for k in rng.permutation(active)[: 2 + int(rng.integers(len(active)))]:
+                turned[k] = rng.choice(KNOBS[k].levels)
+            found.append(turned)
+        return np.array(found)
+
+
+class ClairvoyantAgent(PlannerAgent):
+    """The planner with the true traffic of the horizon: a ceiling, not a competitor."""
+
+    name = "clairvoyant"
+    sees_the_future = True
+
+
+def _neighbours(knobs: Array, k: int) -> list[Array]:
+    """The next lower and the next higher level of one knob."""
+    levels = np.array(KNOBS[k].levels)
+    values = [*levels[levels < knobs[k]][-1:], *levels[levels > knobs[k]][:1]]
+    return [np.concatenate((knobs[:k], [value], knobs[k + 1 :])) for value in values]

@@ -1,0 +1,96 @@
+"""Trained policy networks without torch: a safetensors file, a JSON card, and a forward pass in numpy."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file
+
+from llmserve_env.env.features import FEATURES
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
+from llmserve_env.tasks.task import Task
+from llmserve_env.version import ENVIRONMENT_VERSION
+
+Array = npt.NDArray[Any]
+
+WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
+GENERALIST = "generalist"
+"""Folder of the policy trained on all benchmark tasks."""
+FEATURE_NAMES = [name for name, _ in FEATURES]
+LEVELS = [list(knob.levels) for knob in KNOBS]
+
+
+def weights_folder() -> Path:
+    """The folder named in LLMSERVE_WEIGHTS, or `weights/` beside the package."""
+    named = os.environ.get(WEIGHTS_VARIABLE)
+    return Path(named) if named else Path(__file__).resolve().parents[2] / "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyNetwork:
+    """A multilayer perceptron with tanh units and one softmax per knob."""
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    card: dict[str, Any]
+
+    def best_levels(self, features: Array) -> Array:
+        """Most probable level of every knob, shape (episodes, 6)."""
+        return np.array([self._best(row) for row in features])
+
+    def _best(self, row: Array) -> Array:
+        # One row at a time in double precision: a batched product rounds by batch size, and could turn a near tie.
+        hidden = row.astype(np.float64)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            hidden = np.tanh(weight @ hidden + bias)
+        logits = self.weights[-1] @ hidden + self.biases[-1]
+        ends = np.cumsum([len(levels) for levels in LEVELS])[:-1]
+        return np.array([int(np.argmax(part)) for part in np.split(logits, ends)])
+
+
+def load_policy(folder: Path) -> PolicyNetwork:
+    """The policy in a folder of weights."""
+    tensors_path, card_path = folder / "ppo.safetensors", folder / "ppo.json"
+    for path in (tensors_path, card_path):
+        if not path.is_file():
+            raise WeightsNotFoundError(
+                f"{path} does not exist; train it with: python train.py --task {folder.name} "
+                f"(or name another folder of weights in {WEIGHTS_VARIABLE})"
+            )
+    card = json.loads(card_path.read_text(encoding="utf-8"))
+    tensors = load_file(tensors_path)
+    depth = len(tensors) // 2
+    weights = tuple(tensors[f"layers.{i}.weight"].astype(np.float64) for i in range(depth))
+    biases = tuple(tensors[f"layers.{i}.bias"].astype(np.float64) for i in range(depth))
+    shape = (weights[0].shape[1], weights[-1].shape[0])
+    if shape != (len(FEATURE_NAMES), sum(map(len, LEVELS))):
+        raise ConfigError(
+            f"{tensors_path} takes {shape[0]} features to {shape[1]} levels: not a policy for this action"
+        )
+    return PolicyNetwork(weights, biases, card)
+
+
+def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
+    """Refuse a policy that was trained on other observations, actions or dynamics."""
+    card = policy.card
+    trained_on = card["tasks"].get(task.id)
+    if trained_on is None:
+        raise WeightsNotFoundError(f"the policy in {folder} was trained on {', '.join(card['tasks'])}, not {task.id}")
+    same = (
+        (trained_on, card["environment_version"]) == (task.version, ENVIRONMENT_VERSION)
+        and card["features"] == FEATURE_NAMES
+        and card["levels"] == LEVELS
+    )
+    if not same:
+        raise VersionMismatchError(
+            f"the policy in {folder} is for {task.id} version {trained_on} on environment "
+            f"{card['environment_version']}; here are {task.version} and {ENVIRONMENT_VERSION} "
+            f"(features and levels must agree too): train it again with: python train.py --task {task.id}"
+        )
