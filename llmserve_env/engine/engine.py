@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import ServingKnobs
@@ -19,6 +22,7 @@ from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 
 Array = npt.NDArray[Any]
+_log = logging.getLogger(__name__)
 
 KNOBS_DTYPE = np.dtype(
     [
@@ -43,6 +47,13 @@ class EngineSnapshot:
         return sum(array.nbytes for array in self.arrays)
 
 
+@cache
+def announce_compilation() -> None:
+    """Say once, before it happens, that the first run of this version compiles its kernels."""
+    if not is_compiled():
+        _log.warning("compiling the simulator's kernels: about a minute, once per version and machine")
+
+
 class EngineBatch:
     """Many independent deployments of one kind, advanced together in one compiled call."""
 
@@ -55,6 +66,7 @@ class EngineBatch:
         step_every_iteration: bool = False,
         log_rows: int = 0,
     ) -> None:
+        announce_compilation()
         self.deployment = deployment
         self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
         self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)

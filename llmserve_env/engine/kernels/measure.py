@@ -27,9 +27,8 @@ SURGE_RATIO = 1.5
 
 
 @kernel
-def select(values, n, k):
-    """The k-th smallest of the first n values (reorders them)."""
-    low, high = 0, n - 1
+def select(values, low, high, k):
+    """The value of rank k among values[low..high], which it reorders around that rank."""
     while low < high:
         pivot = values[(low + high) >> 1]
         i, j = low, high
@@ -183,7 +182,9 @@ def measure(tables, state, metrics):
         )
         n = recent_waits(environment, length_ps, values)
         out.oldest_wait_ms = oldest_ms
-        out.ttft_p50_ms = select(values, n, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms
-        out.ttft_p99_ms = max(select(values, n, (99 * n + 99) // 100 - 1) / PS_PER_MS if n > 0 else 0.0, oldest_ms)
+        # The first selection leaves everything above its rank to the right, which the second then skips.
+        out.ttft_p50_ms = select(values, 0, n - 1, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms
+        late_ms = select(values, (n + 1) // 2 - 1, n - 1, (99 * n + 99) // 100 - 1) / PS_PER_MS if n > 0 else 0.0
+        out.ttft_p99_ms = max(late_ms, oldest_ms)
         for k in range(MAX_CLASSES):
             out.class_share[k] = window.arrived_by_class[k] / window.arrived if window.arrived > 0 else 0.0

@@ -51,7 +51,7 @@ def schedule(sim, r, at_ps):
     free_before = replica.num_blocks - replica.used_blocks
     row = QUEUED if replica.end_at_ps >= 0 else SCHEDULED
     threshold = deployment.long_prefill_threshold if replica.num_running + replica.num_waiting > 1 else 0
-    plain = plain_decodes(deployment, sim.environment, replica)
+    plain, plain_context = plain_decodes(deployment, sim.environment, replica)
     replica.num_plain = plain
     budget = deployment.token_budget - plain
     if plain < replica.num_running:
@@ -60,7 +60,7 @@ def schedule(sim, r, at_ps):
     before_admission = replica.num_running
     if preempted == 0 and replica.num_waiting > 0 and budget > 0:
         admit(sim, r, at_ps, row, threshold, budget)
-    return launch(sim, r, at_ps, row, plain, before_admission, free_before)
+    return launch(sim, r, at_ps, row, plain, plain_context, before_admission, free_before)
 
 
 @rare_kernel
@@ -80,31 +80,34 @@ def refit_pool(sim, r, at_ps, rows):
 def plain_decodes(deployment, environment, replica):
     """Schedule the leading run of decoding requests in one pass: a token and perhaps a block each.
 
-    Only when no block can run short in this step, so that nobody is preempted; otherwise 0 and no change.
+    Only when no block can run short in this step, so that nobody is preempted; otherwise 0 and no change. Returns their
+    number and total context.
     """
     running = replica.running
     if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.num_stalled > 0:
-        return 0
+        return 0, 0
     plain = replica.num_running
     spare = replica.num_blocks - replica.used_blocks
-    if replica.num_prefilling > 0:
-        plain = 0
-        while running[COMPUTED, plain] >= running[TARGET, plain]:
-            plain += 1
-        for i in range(plain, replica.num_running):
-            spare -= blocks_for(deployment, running[KNOWN, i] + 1) - running[HELD, i]
+    # Requests in prefill are the latest ones, so the search for the first of them starts at the end.
+    prefilling = replica.num_prefilling
+    while prefilling > 0:
+        plain -= 1
+        prefilling -= running[COMPUTED, plain] < running[TARGET, plain]
+        spare -= blocks_for(deployment, running[KNOWN, plain] + 1) - running[HELD, plain]
     if plain > deployment.token_budget or spare < plain:
-        return 0
+        return 0, 0
     computed, held = running[COMPUTED], running[HELD]
     mask, shift = deployment.block_tokens - 1, deployment.block_shift
-    grown = 0
+    grown, context = 0, 0
     for i in range(plain):
-        computed[i] += 1
-        needed = max((computed[i] + mask) >> shift, held[i])
+        after = computed[i] + 1
+        needed = max((after + mask) >> shift, held[i])
         grown += needed - held[i]
+        context += after
+        computed[i] = after
         held[i] = needed
     replica.used_blocks += grown
-    return plain
+    return plain, context
 
 
 @kernel
@@ -268,7 +271,7 @@ def is_decode_item(sim, r, i, computed, is_admission):
 
 
 @kernel
-def launch(sim, r, at_ps, row, plain, before_admission, free_before):
+def launch(sim, r, at_ps, row, plain, plain_context, before_admission, free_before):
     """Steps 4 and 5: check memory, count the batch, and start it (or queue it behind the executing one)."""
     deployment, environment, replica, running = (
         sim.deployment,
@@ -277,9 +280,7 @@ def launch(sim, r, at_ps, row, plain, before_admission, free_before):
         sim.replicas[r].running,
     )
     sequences, decode_sequences, decode_tokens, prefill_tokens = plain, plain, plain, 0
-    context, pairs = 0, 0
-    for i in range(plain):
-        context += running[COMPUTED, i]
+    context, pairs = plain_context, 0
     for i in range(plain, replica.num_running):
         n = running[row, i]
         if n == 0:
