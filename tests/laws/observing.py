@@ -21,7 +21,7 @@ from tests.engine.random_cases import Case
 JIT_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 seeds = st.integers(0, 2**32 - 1)
-law = settings(max_examples=4 if JIT_IS_OFF else 150)
+law = settings(max_examples=3 if JIT_IS_OFF else 150)
 """As plain Python a case takes half a second; compiled, a millisecond."""
 
 

@@ -53,7 +53,7 @@ def test_each_wait_follows_from_the_one_before(seed: int, load: float) -> None:
 def test_the_mean_wait_is_that_of_an_m_d_1_queue(load: float) -> None:
     """Pollaczek and Khinchine: load * service / (2 (1 - load)); the mean of a finite run lies within a few per cent."""
     service, to_first = service_ps()
-    num_requests = 3_000 if JIT_IS_OFF else 200_000
+    num_requests = 2_000 if JIT_IS_OFF else 200_000
     arrivals = np.random.default_rng(11).exponential(service / load, num_requests).cumsum().astype(np.int64)
     waits = serve_one_by_one(arrivals)["first_token_at_ps"] - arrivals - to_first
     expected = load * service / (2 * (1 - load))
