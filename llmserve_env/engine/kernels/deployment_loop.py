@@ -70,7 +70,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
         while not environment.fault:
             # Prefill replicas go first: they may hand requests over before the next event.
             # Base replicas then wait for the next event that concerns them.
-            is_split = environment.split == SPLIT_UP
+            is_split = 1 if environment.split == SPLIT_UP else 0
             for prefill_first in range(is_split, -1, -1):
                 at, kind = next_event(sim)
                 if prefill_first or not is_split or kind != ARRIVAL or at >= until:
