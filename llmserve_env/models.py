@@ -71,29 +71,33 @@ class ServeAction(Action):
 class ServeObservation(Observation):
     """The window just served, as an operator's dashboard would show it; docs/metrics.md defines every figure."""
 
-    queue_depth: Count = Field(0, description="requests waiting at the end of the window, all replicas")
-    active_requests: Count = Field(0, description="requests running at the end of the window, all replicas")
-    kv_cache_occupancy: Share = Field(0.0, description="used share of the KV blocks in service")
-    mean_prompt_length: Amount = Field(0.0, description="prompt tokens per request, moving average over 10 windows")
-    p50_ttft_ms: Amount = Field(0.0, description="median time to first token over the last 10 windows")
-    p99_ttft_ms: Amount = Field(0.0, description="99th percentile of the same")
-    p50_itl_ms: Amount = Field(0.0, description="median gap between output tokens in the window")
-    throughput_tps: Amount = Field(0.0, description="output tokens per second in the window")
-    slo_compliance_rate: Share = Field(1.0, description="share of requests that met their SLO over the last 10 windows")
-    slo_violation_rate: Share = Field(0.0, description="1 - slo_compliance_rate")
-    gpu_memory_used_gb: Amount = Field(0.0, description="peak memory of the fullest GPU in the window, GB")
-    estimated_cost_per_1k: Amount = Field(0.0, description="USD per 1,000 output tokens of the window")
-    request_arrival_rate: Amount = Field(0.0, description="requests per second, moving average over 10 windows")
-    spec_acceptance_rate: Share = Field(0.0, description="accepted share of the drafted tokens in the window")
-    eviction_events: Count = Field(0, description="requests that lost their KV blocks in the window")
+    queue_depth: Count = Field(default=0, description="requests waiting at the end of the window, all replicas")
+    active_requests: Count = Field(default=0, description="requests running at the end of the window, all replicas")
+    kv_cache_occupancy: Share = Field(default=0.0, description="used share of the KV blocks in service")
+    mean_prompt_length: Amount = Field(
+        default=0.0, description="prompt tokens per request, moving average over 10 windows"
+    )
+    p50_ttft_ms: Amount = Field(default=0.0, description="median time to first token over the last 10 windows")
+    p99_ttft_ms: Amount = Field(default=0.0, description="99th percentile of the same")
+    p50_itl_ms: Amount = Field(default=0.0, description="median gap between output tokens in the window")
+    throughput_tps: Amount = Field(default=0.0, description="output tokens per second in the window")
+    slo_compliance_rate: Share = Field(
+        default=1.0, description="share of requests that met their SLO over the last 10 windows"
+    )
+    slo_violation_rate: Share = Field(default=0.0, description="1 - slo_compliance_rate")
+    gpu_memory_used_gb: Amount = Field(default=0.0, description="peak memory of the fullest GPU in the window, GB")
+    estimated_cost_per_1k: Amount = Field(default=0.0, description="USD per 1,000 output tokens of the window")
+    request_arrival_rate: Amount = Field(default=0.0, description="requests per second, moving average over 10 windows")
+    spec_acceptance_rate: Share = Field(default=0.0, description="accepted share of the drafted tokens in the window")
+    eviction_events: Count = Field(default=0, description="requests that lost their KV blocks in the window")
     priority_distribution: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(
         default=[0.0, 0.0, 0.0], description="share of arrivals: interactive, batch, best effort"
     )
-    cost_so_far: Amount = Field(0.0, description="USD billed since reset")
-    step_index: Count = Field(0, description="windows served since reset")
-    task_id: str = Field("", description="task of the episode")
-    reward: FiniteFloat | None = Field(None, description="reward of the step, in [-1, 1]; none at reset")
-    done: bool = Field(False, description="whether the episode is over")
+    cost_so_far: Amount = Field(default=0.0, description="USD billed since reset")
+    step_index: Count = Field(default=0, description="windows served since reset")
+    task_id: str = Field(default="", description="task of the episode")
+    reward: FiniteFloat | None = Field(default=None, description="reward of the step, in [-1, 1]; none at reset")
+    done: bool = Field(default=False, description="whether the episode is over")
     metadata: dict[str, Any] = Field(
         default_factory=dict,
         description="reward terms, phase of the traffic, counts, knobs in force, held and masked knobs, mode, versions",
@@ -103,16 +107,16 @@ class ServeObservation(Observation):
 class ServeState(State):
     """Where an episode stands."""
 
-    episode_id: str | None = Field(None, description="id of the episode; over HTTP the session id")
-    step_count: Count = Field(0, description="windows served since reset")
+    episode_id: str | None = Field(default=None, description="id of the episode; over HTTP the session id")
+    step_count: Count = Field(default=0, description="windows served since reset")
     task_id: str | None = None
     seed: int | None = None
     episode_length: Count = 0
     cumulative_reward: FiniteFloat = 0.0
     done: bool = False
-    phase: str | None = Field(None, description="warmup, steady, burst or cooldown")
+    phase: str | None = Field(default=None, description="warmup, steady, burst or cooldown")
     totals: dict[str, FiniteFloat] = Field(default_factory=dict, description="sums since reset")
-    score: Share | None = Field(None, description="grade of the finished episode")
+    score: Share | None = Field(default=None, description="grade of the finished episode")
 
 
 class WireModel(BaseModel):

@@ -1,0 +1,125 @@
+"""The application: OpenEnv's routes and WebSocket, our sessions in place of its stateless ones, and the page."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+from contextlib import AsyncExitStack
+from typing import Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.staticfiles import StaticFiles
+from openenv.core.env_server.http_server import HTTPEnvServer
+from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
+
+from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from server import errors
+from server.console import console_app
+from server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
+from server.middleware import Gatekeeper
+from server.routes.agents import agent_routes
+from server.routes.control import control_routes
+from server.routes.information import information_routes
+from server.routes.pages import STATIC, page_routes
+from server.routes.scoring import scoring_routes
+from server.service import Service
+from server.settings import Settings, settings
+
+DEFAULT_PORT = 8000
+API_VERSION = "1.0.0"
+"""OpenEnv's checker reads the protocol's version here."""
+MAX_WEBSOCKET_BYTES = 1_000_000
+
+
+def replace_routes(app: FastAPI, router: APIRouter) -> None:
+    """Put ours where OpenEnv has a route of the same path and method."""
+    ours = {(getattr(route, "path", ""), method) for route in router.routes for method in getattr(route, "methods", ())}
+    app.router.routes[:] = [
+        route
+        for route in app.router.routes
+        if not ours & {(getattr(route, "path", ""), method) for method in getattr(route, "methods", None) or ()}
+    ]
+    app.include_router(router)
+
+
+def create_app(chosen: Settings | None = None) -> FastAPI:
+    """A server with its own sessions and limits."""
+    chosen = chosen or settings()
+    service = Service(chosen)
+    app = FastAPI(
+        title="LLMServeEnv", version=API_VERSION, description=DESCRIPTION, license_info={"name": "Apache-2.0"}
+    )
+    app.state.service = service
+
+    def environment() -> LLMServeEnvironment:
+        return LLMServeEnvironment(keep=service.sessions.keep)
+
+    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
+    openenv = HTTPEnvServer(
+        environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
+    )
+    openenv.register_routes(app, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
+    service.num_websockets = lambda: openenv.active_sessions
+    for routes in (control_routes, information_routes, scoring_routes, agent_routes):
+        replace_routes(app, routes(service))
+    app.include_router(page_routes())
+    app.mount("/web/static", StaticFiles(directory=STATIC), name="static")
+    _run_with(app, service, console_app(app) if chosen.openenv_console else None)
+    errors.install(app)
+    app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
+    return app
+
+
+def _run_with(app: FastAPI, service: Service, console: FastAPI | None) -> None:
+    """Start and stop the parts with the app."""
+    stack = AsyncExitStack()
+
+    async def start() -> None:
+        await service.start()
+        if console is not None:
+            await stack.enter_async_context(console.router.lifespan_context(console))
+
+    app.router.on_startup.append(start)
+    app.router.on_shutdown.append(stack.aclose)
+    app.router.on_shutdown.append(service.stop)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A bound socket; the operating system's reason if it cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    return bound
+
+
+def serve(host: str, ports: list[int], log_level: str = "info") -> None:
+    """Run one process that listens on all the ports."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    config: dict[str, Any] = {"log_level": log_level, "access_log": False, "ws_max_size": MAX_WEBSOCKET_BYTES}
+    sockets = [listening_socket(host, port) for port in ports]
+    logging.getLogger("llmserve.server").info(
+        "open http://%s:%d/web", "localhost" if host == "0.0.0.0" else host, ports[0]
+    )
+    uvicorn.Server(uvicorn.Config(app, **config)).run(sockets=sockets)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The `server` command."""
+    parser = argparse.ArgumentParser(prog="server", description="Serve the environment over HTTP and WebSocket.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, action="append", help=f"repeat for several (default: {DEFAULT_PORT})")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    asked = parser.parse_args(argv)
+    serve(asked.host, asked.port or [DEFAULT_PORT], asked.log_level)
+
+
+app = create_app()
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""OpenEnv's built-in page, as a tab of /web. All its visitors share one environment; that is OpenEnv's design."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from openenv.core.env_server.web_interface import create_web_interface_app
+
+from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from server import errors
+from server.llmserve_environment import NAME, LLMServeEnvironment
+
+PATH = "/openenv"
+
+
+def console_app(parent: FastAPI) -> FastAPI:
+    """Mount the page below `/openenv`; the caller runs its lifespan, which a mounted app does not get by itself."""
+    console: FastAPI = create_web_interface_app(
+        LLMServeEnvironment, ServeAction, ServeObservation, env_name=NAME, state_cls=ServeState, max_concurrent_envs=16
+    )
+    errors.install(console)
+    parent.mount(PATH, console)
+    return console

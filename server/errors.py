@@ -1,0 +1,107 @@
+"""Errors of the service, and the one table that turns errors into HTTP statuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+
+from llmserve_env.engine.knobs import ALIASES, NAMES
+from llmserve_env.errors import (
+    ConfigError,
+    EpisodeStateError,
+    InvalidActionError,
+    LLMServeError,
+    MissingCredentialError,
+    UnknownTaskError,
+    VersionMismatchError,
+    WeightsNotFoundError,
+)
+
+log = logging.getLogger("llmserve.server")
+
+
+class UnknownSessionError(LLMServeError):
+    """No session has the requested id: it never was, or it has expired."""
+
+
+class StepConflictError(LLMServeError):
+    """The step is not the next one of its session."""
+
+
+class TooManySessionsError(LLMServeError):
+    """The server holds as many sessions as it may."""
+
+
+class BusyError(LLMServeError):
+    """An expensive call did not finish in time."""
+
+
+STATUS: dict[type[LLMServeError], int] = {
+    UnknownSessionError: 404,
+    UnknownTaskError: 404,
+    EpisodeStateError: 409,
+    StepConflictError: 409,
+    VersionMismatchError: 409,
+    InvalidActionError: 422,
+    ConfigError: 422,
+    WeightsNotFoundError: 503,
+    MissingCredentialError: 503,
+    TooManySessionsError: 503,
+    BusyError: 503,
+    LLMServeError: 400,
+}
+"""The nearest class in an error's ancestry decides."""
+
+
+def status_of(error: LLMServeError) -> int:
+    """The HTTP status of an error."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def problem(error: dict[str, Any]) -> dict[str, Any]:
+    """One validation problem: where, what is wrong, and what is allowed."""
+    field = ".".join(str(part) for part in error["loc"] if part != "body")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden" and "action" in error["loc"]:
+        message = (
+            f"unknown field {str(error['loc'][-1])[:80]!r}; allowed: {', '.join(NAMES)} (aliases: {', '.join(ALIASES)})"
+        )
+    return {
+        "loc": [str(part) for part in error["loc"]],
+        "field": field[:200],
+        "msg": message[:500],
+        "type": error["type"],
+    }
+
+
+def problems(error: RequestValidationError | ValidationError) -> JSONResponse:
+    """All validation problems of a request."""
+    found = [problem(dict(one)) for one in error.errors()[:20]]
+    return JSONResponse({"detail": found}, status_code=422)
+
+
+def install(app: FastAPI) -> None:
+    """Every error that can reach a route becomes JSON with a status; only a bug of ours is a 500."""
+
+    @app.exception_handler(LLMServeError)
+    async def known(_request: Request, error: LLMServeError) -> JSONResponse:
+        headers = {"Retry-After": "5"} if status_of(error) == 503 else None
+        return JSONResponse({"detail": str(error)}, status_code=status_of(error), headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+        return problems(error)
+
+    @app.exception_handler(ValidationError)
+    async def bad_value(_request: Request, error: ValidationError) -> JSONResponse:
+        return problems(error)
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> JSONResponse:
+        log.error("unexpected error in %s %s", request.method, request.url.path, exc_info=error)
+        return JSONResponse({"detail": "internal error; the server's log has the details"}, status_code=500)

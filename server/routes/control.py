@@ -1,0 +1,93 @@
+"""/reset, /step and /state: stateful, isolated and durable sessions over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Body, Query, Request, Response
+
+from llmserve_env.env.observation import observe, state_of
+from llmserve_env.tasks.catalog import BENCHMARK
+from server.schemas import EpisodeResponse, ResetRequest, SessionId, StateResponse, StepRequest
+from server.service import Service
+from server.sessions import Session
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    404: {"description": "no such session or task"},
+    409: {"description": "the episode is over, or the step is not the next one"},
+    413: {"description": "the body is too large"},
+    429: {"description": "too many requests"},
+    503: {"description": "as many sessions as the server may hold"},
+}
+
+
+def client_of(request: Request) -> str:
+    """Who asks, as far as the network tells."""
+    return request.client.host if request.client else ""
+
+
+def answer(session: Session) -> Response:
+    """The last window of a session, as /reset and /step return it."""
+    seen = observe(session.episode)
+    reward, done, metadata = seen.pop("reward"), seen.pop("done"), seen["metadata"]
+    body = {
+        "session_id": session.session_id,
+        "episode_id": session.session_id,
+        "observation": seen,
+        "reward": reward,
+        "done": done,
+        "metadata": metadata,
+        "info": {
+            "reward_terms": metadata["reward_terms"],
+            "phase": metadata["phase"],
+            "held_knobs": metadata["held_knobs"],
+        },
+        "episode_length": session.episode.task.steps,
+    }
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+def control_routes(service: Service) -> APIRouter:
+    """The routes over this service."""
+    router = APIRouter(tags=["Environment Control"])
+
+    @router.post("/reset", response_model=EpisodeResponse, responses=PROBLEMS, summary="Start an episode")
+    async def reset(request: Request, asked: Annotated[ResetRequest | None, Body()] = None) -> Response:
+        """Open a session. It is stored before this returns, and survives a restart of the server."""
+        asked = asked or ResetRequest()
+        task_id = BENCHMARK[0] if asked.task_id is None else asked.task_id
+        session_id = asked.session_id or asked.episode_id
+        overrides = asked.config.overrides()
+        return answer(
+            await service.quick(service.sessions.create, task_id, asked.seed, session_id, overrides, client_of(request))
+        )
+
+    def take_step(asked: StepRequest, client: str) -> Session:
+        session = service.sessions.get(asked.session_id or asked.episode_id, client)
+        action = tuple(asked.action.numbers())
+        return service.sessions.step(session, action, asked.step_index)
+
+    @router.post("/step", response_model=EpisodeResponse, responses=PROBLEMS, summary="Serve one window")
+    async def step(request: Request, asked: StepRequest) -> Response:
+        """Apply the action to the next window. The step is journaled before this returns."""
+        sessions, client = service.sessions, client_of(request)
+        # A live session over a quick store is stepped in place: a thread would cost more than the step.
+        if sessions.store.is_quick and sessions.is_live(asked.session_id or asked.episode_id, client):
+            session = take_step(asked, client)
+        else:
+            session = await service.quick(take_step, asked, client)
+        service.operations.steps.labels(session.episode.task.id).inc()
+        return answer(session)
+
+    @router.get("/state", response_model=StateResponse, responses=PROBLEMS, summary="Where an episode stands")
+    async def state(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> StateResponse:
+        """The state of a session; without an id, of the one this client reset last, or of none."""
+        client = client_of(request)
+        if session_id is None and await service.quick(service.sessions.latest, client) is None:
+            return StateResponse(episode_id=None, step_count=0)
+        session = await service.quick(service.sessions.current, session_id, client)
+        name = session.session_id
+        return StateResponse(session_id=name, episode_id=name, **state_of(session.episode))
+
+    return router

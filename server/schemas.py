@@ -1,0 +1,211 @@
+"""Requests and responses of the HTTP routes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from llmserve_env.env.episode import MAX_SEED
+from llmserve_env.models import EpisodeLog, GradeReport, ServeAction, ServeState, WireModel
+
+MAX_ID = 255
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be printable text without line breaks or control characters")
+    return text
+
+
+SessionId = Annotated[str, Field(min_length=1, max_length=MAX_ID, examples=["5f0c1d3e"]), AfterValidator(_printable)]
+TaskId = (
+    Annotated[str, Field(min_length=1, max_length=MAX_ID), AfterValidator(_printable)]
+    | Annotated[int, Field(ge=1, le=1_000, strict=True)]
+)
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED, strict=True)]
+Weight = Annotated[float, Field(ge=0.0, le=100.0, allow_inf_nan=False)]
+
+
+class RewardOverrides(WireModel):
+    """Weights of the reward terms; those left out stay the task's."""
+
+    throughput: Weight | None = None
+    latency: Weight | None = None
+    violations: Weight | None = None
+    cost: Weight | None = None
+    memory: Weight | None = None
+
+
+class ResetConfig(WireModel):
+    """What a reset may change about a task."""
+
+    reward_weights: RewardOverrides = Field(default_factory=RewardOverrides)
+
+    def overrides(self) -> dict[str, float] | None:
+        """The weights that were given, or None."""
+        return self.reward_weights.model_dump(exclude_none=True) or None
+
+
+class ResetRequest(WireModel):
+    """All fields are optional: `{}` starts the first task with a drawn seed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{}, {"task_id": "bursty_workload", "seed": 42}, {"task_id": "static_workload", "seed": 0}]
+        }
+    )
+
+    task_id: TaskId | None = Field(default=None, description="id of a task (see /tasks), or its number")
+    seed: Seed | None = Field(default=None, description="drawn if left out; /state tells it")
+    episode_id: SessionId | None = Field(
+        default=None, description="id for the session; a session of this id is replaced"
+    )
+    session_id: SessionId | None = Field(default=None, description="another name for episode_id")
+    config: ResetConfig = Field(default_factory=ResetConfig)
+
+
+class StepRequest(WireModel):
+    """One step of a session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"session_id": "5f0c1d3e", "action": {"batch_cap": 96, "kv_budget_fraction": 0.8}},
+                {"action": {}},
+            ]
+        }
+    )
+
+    action: ServeAction
+    session_id: SessionId | None = Field(
+        default=None, description="from /reset; without it, the session this client reset last"
+    )
+    episode_id: SessionId | None = Field(default=None, description="another name for session_id")
+    step_index: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="number of this step; a repeat gets the same answer, not another step",
+    )
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="accepted for OpenEnv's sake; a step takes microseconds"
+    )
+    request_id: str | None = Field(default=None, max_length=MAX_ID, description="accepted for OpenEnv's sake")
+
+
+class EpisodeResponse(BaseModel):
+    """What /reset and /step answer; `observation` follows /schema, reward and done stand beside it as OpenEnv wants."""
+
+    session_id: str
+    episode_id: str
+    observation: dict[str, Any]
+    reward: float | None
+    done: bool
+    metadata: dict[str, Any]
+    info: dict[str, Any]
+    episode_length: int
+
+
+class HealthResponse(BaseModel):
+    """Alive, and how busy."""
+
+    status: str
+    active_sessions: int = Field(description="HTTP sessions in memory and open WebSockets")
+    stored_sessions: int
+    uptime_s: float
+
+
+class GraderRequest(WireModel):
+    """A session, or a log that is replayed; with neither, the session this client reset last."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"session_id": "5f0c1d3e"},
+                {
+                    "episode_log": {
+                        "task_id": "static_workload",
+                        "task_version": 1,
+                        "environment_version": "1",
+                        "seed": 42,
+                        "actions": [{"batch_cap": 96}],
+                    }
+                },
+            ]
+        }
+    )
+
+    session_id: SessionId | None = None
+    episode_id: SessionId | None = Field(default=None, description="another name for session_id")
+    episode_log: EpisodeLog | None = None
+
+
+class PlayRequest(WireModel):
+    """Let an agent play some steps of a session."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "heuristic", "steps": 10}]})
+
+    agent: str = Field(max_length=50, description="see /agents")
+    steps: int = Field(default=1, ge=1, le=200, description="the episode's end comes first")
+    session_id: SessionId | None = None
+
+
+class PlayedStep(BaseModel):
+    """One step an agent played."""
+
+    action: dict[str, Any]
+    observation: dict[str, Any]
+    reward: float
+    done: bool
+
+
+class PlayResponse(BaseModel):
+    """The steps an agent played."""
+
+    session_id: str
+    agent: str
+    steps: list[PlayedStep]
+
+
+class BaselineReport(BaseModel):
+    """Agents on tasks under one fixed seed: the same figures every time."""
+
+    seed: int
+    environment_version: str
+    results: dict[str, dict[str, GradeReport]] = Field(description="task -> agent -> grade")
+
+
+class TaskInfo(BaseModel):
+    """A task, for people and programs."""
+
+    id: str
+    number: int
+    version: int
+    gym_id: str
+    name: str
+    difficulty: str
+    description: str
+    teaches: str
+    episode_length: int
+    window_s: float
+    active_knobs: list[str]
+    masked_knobs: list[str]
+    slos: dict[str, dict[str, float | None]]
+    memory_limit_gb: float
+    replicas: int
+    reward_weights: dict[str, float]
+    grader_weights: dict[str, float]
+
+
+class TasksResponse(BaseModel):
+    """All tasks and the action they share."""
+
+    tasks: list[TaskInfo]
+    action_schema: dict[str, Any]
+
+
+class StateResponse(ServeState):
+    """A session's state."""
+
+    session_id: str | None = None

@@ -1,0 +1,101 @@
+"""What the routes share: settings, sessions, counters, and a place to do slow work off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from llmserve_env.engine.kernels.compilation import is_compiled
+from llmserve_env.env.episode import Episode
+from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.tasks.catalog import BENCHMARK
+from server.errors import BusyError
+from server.operations import Operations
+from server.sessions import Sessions
+from server.settings import Settings
+from server.store import open_store
+
+log = logging.getLogger("llmserve.server")
+T = TypeVar("T")
+EXPIRY_INTERVAL_S = 60.0
+
+
+def warm_up() -> None:
+    """Load or compile the kernels before the first client waits for them."""
+    if not is_compiled():
+        log.info("compiling the simulator's kernels for this machine, once; this takes about a minute")
+    started = time.perf_counter()
+    episode = Episode(BENCHMARK[0])
+    episode.reset(0)
+    episode.step(knobs_from_mapping({}))
+    log.info("simulator ready after %.1f s", time.perf_counter() - started)
+
+
+class Service:
+    """One per process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.operations = Operations()
+        self.started_at = time.monotonic()
+        self.num_websockets: Callable[[], int] = lambda: 0
+        self._sessions: Sessions | None = None
+        self._opening = threading.Lock()
+        self._slow = ThreadPoolExecutor(settings.expensive_workers, thread_name_prefix="expensive")
+        self._quick = ThreadPoolExecutor(8, thread_name_prefix="session")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def sessions(self) -> Sessions:
+        """Opened when first needed, so that importing the app touches no disk."""
+        if self._sessions is None:
+            with self._opening:
+                if self._sessions is None:
+                    store = open_store(self.settings.store_url)
+                    self._sessions = Sessions(store, self.settings.max_live_sessions, self.settings.max_sessions)
+        return self._sessions
+
+    async def start(self) -> None:
+        """Open the store, warm the simulator, and begin to forget idle sessions."""
+        self.started_at = time.monotonic()
+        log.info("sessions: %s", self.settings.store_url.split("@")[-1])
+        _ = self.sessions
+        self._tasks = [asyncio.create_task(self._warm()), asyncio.create_task(self._forget())]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._slow.shutdown(wait=False, cancel_futures=True)
+        self._quick.shutdown(wait=True)
+        if self._sessions is not None:
+            self._sessions.store.close()
+            self._sessions = None
+
+    async def quick(self, call: Callable[..., T], *args: Any) -> T:
+        """A session's work that may wait for the store or replay a journal."""
+        return await asyncio.get_running_loop().run_in_executor(self._quick, partial(call, *args))
+
+    async def slow(self, call: Callable[..., T], *args: Any) -> T:
+        """An expensive call, a few at a time, with a time limit."""
+        limit_s = self.settings.expensive_timeout_s
+        future = asyncio.get_running_loop().run_in_executor(self._slow, partial(call, *args))
+        try:
+            return await asyncio.wait_for(future, limit_s)
+        except TimeoutError as error:
+            raise BusyError(f"this took longer than {limit_s:g} s; the server is busy, try later") from error
+
+    async def _warm(self) -> None:
+        await self.quick(warm_up)
+
+    async def _forget(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_INTERVAL_S)
+            gone = await self.quick(self.sessions.expire, self.settings.session_idle_s)
+            if gone:
+                log.info("forgot %d idle sessions", gone)
