@@ -68,6 +68,12 @@ def _add_import(commands: Any) -> None:
         "--iterations", type=Path, metavar="DIR", help="vllm-bench: folder with steps.parquet and items.parquet"
     )
     parser.add_argument("--run-name", metavar="RUN", help="vllm-bench: only this run of the recorded iterations")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="vllm-bench: config.json of the model, where it is not the base profile's",
+    )
     parser.add_argument("--tier", choices=TIERS, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)")
     parser.add_argument("--name", help="vllm-bench: name of the new profile")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
@@ -153,6 +159,7 @@ def run_import(args: argparse.Namespace) -> int:
 
 def _from_engine(args: argparse.Namespace, today: str) -> Profile:
     from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.architectures import architecture_from_config
     from llmserve_env.profiles.calibration import calibrate, fit_iterations
     from llmserve_env.profiles.engine_results import read_bench, read_iterations
 
@@ -162,9 +169,9 @@ def _from_engine(args: argparse.Namespace, today: str) -> Profile:
         raise ProfileError("--source vllm-bench needs either --results FILE... or --iterations DIR")
     base = load_profile(args.base)
     if args.iterations is not None:
-        return fit_iterations(
-            base, args.tier, read_iterations(args.iterations, args.tier, args.run_name), args.name, today
-        )
+        iterations = read_iterations(args.iterations, args.tier, args.run_name)
+        model = None if args.config is None else architecture_from_config(args.name, json.loads(_read(args.config)))
+        return fit_iterations(base, args.tier, iterations, args.name, today, model)
     observations = [o for path in args.results for o in read_bench(path, args.tier)]
     return calibrate(base, args.tier, observations, args.name, today)[0]
 

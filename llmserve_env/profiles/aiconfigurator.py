@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TableSet:
-    """Which of the published tables describe one card; for GEMM the fastest framework's kernel is taken at each size."""
+    """Which of the published tables describe one card; for GEMM, the fastest framework's kernel at each size."""
 
     system: str
     frameworks: tuple[tuple[str, str], ...]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from llmserve_env.errors import ProfileError
 
 BYTES_PER_WEIGHT = {"FP16": 2.0, "INT8": 1.0, "INT4": 0.5}
 INT4_GROUP = 128
@@ -79,6 +83,26 @@ class Architecture:
     def streamed_bytes(self, tier: str) -> int:
         """Weights an iteration must read at least once: the layers' and the LM head's, not the embedding table."""
         return self.weight_bytes(tier) - (0 if self.tied_embeddings else 2 * self.embedding_parameters)
+
+
+def architecture_from_config(name: str, config: Mapping[str, Any]) -> Architecture:
+    """The architecture a Hugging Face `config.json` of a Llama-style model describes."""
+    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    missing = [key for key in needed if key not in config]
+    if missing:
+        raise ProfileError(f"the config lacks {', '.join(missing)}: give the config.json of a Llama-style model")
+    hidden, layers, heads, ffn, vocabulary = (int(config[key]) for key in needed)
+    return Architecture(
+        name=name,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads", heads)),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        ffn=ffn,
+        vocabulary=vocabulary,
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+    )
 
 
 LLAMA_3_8B = Architecture("llama-3-8b", 4096, 32, 32, 8, 128, 14336, 128256, tied_embeddings=False)

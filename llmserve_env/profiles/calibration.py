@@ -10,11 +10,14 @@ from scipy.optimize import nnls
 
 from llmserve_env.engine.costs import TIER_NAMES, TierCosts
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.architectures import Architecture
+from llmserve_env.profiles.composition import model_facts
 from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.profiles.engine_results import Observation
 from llmserve_env.profiles.fitting import FittedTier, Iteration, fit
 from llmserve_env.profiles.measured import error_of
 from llmserve_env.profiles.schema import DecodeAttention, FitError, Profile, Provenance, Tier, TierName, TimeCurve
+from llmserve_env.profiles.store import build_profile
 from llmserve_env.units import PS_PER_MS
 
 Floats = NDArray[np.float64]
@@ -22,6 +25,7 @@ PARTS = ("fixed", "gemm", "decode attention", "prefill attention")
 PRIOR_WEIGHT = 0.05
 """How strongly a part that no benchmark shows stays as it is in the base profile."""
 HELD_OUT_EVERY = 5
+MAX_ITERATIONS = 20_000
 
 
 def calibrate(
@@ -49,24 +53,36 @@ def calibrate(
     return _renamed(base, name, tiers, "vllm bench results", date, notes), np.asarray(factors, dtype=float)
 
 
-def fit_iterations(base: Profile, tier: TierName, iterations: Sequence[Iteration], name: str, date: str) -> Profile:
-    """Fit the cost model to recorded iterations, every fifth held out; other tiers keep their ratio to this one."""
-    training = [i for n, i in enumerate(iterations) if n % HELD_OUT_EVERY]
-    held_out = [i for n, i in enumerate(iterations) if n % HELD_OUT_EVERY == 0]
+def fit_iterations(
+    base: Profile,
+    tier: TierName,
+    iterations: Sequence[Iteration],
+    name: str,
+    date: str,
+    architecture: Architecture | None = None,
+) -> Profile:
+    """Fit the cost model to recorded iterations, every fifth held out; other tiers keep their ratio to this one.
+
+    Args:
+        base: the profile whose GPU, draft model and ratios between tiers are kept.
+        tier: the tier the engine ran.
+        iterations: what was recorded; beyond MAX_ITERATIONS they are thinned evenly.
+        name: of the new profile.
+        date: of the recording.
+        architecture: the model the engine ran, where it is not the base profile's.
+    """
+    used = iterations[:: -(-len(iterations) // MAX_ITERATIONS)] if iterations else []
+    training = [i for n, i in enumerate(used) if n % HELD_OUT_EVERY]
+    held_out = [i for n, i in enumerate(used) if n % HELD_OUT_EVERY == 0]
     if not training or not held_out:
-        raise ProfileError(
-            f"{len(iterations)} recorded iterations are too few to fit: record at least {HELD_OUT_EVERY + 1}"
-        )
+        raise ProfileError(f"{len(iterations)} recorded iterations are too few to fit: record {HELD_OUT_EVERY} or more")
     fitted = fit(training)[tier]
     tiers: dict[TierName, Tier] = {other: _fitted_tier(base, tier, other, fitted) for other in base.tiers}
-    profile = _renamed(
-        base,
-        name,
-        tiers,
-        "recorded iterations",
-        date,
-        (f"{len(training)} iterations fitted; base profile {base.name}.",),
-    )
+    if architecture is not None:
+        tiers = {n: t.model_copy(update={"weight_bytes": architecture.weight_bytes(n)}) for n, t in tiers.items()}
+        base = base.model_copy(update={"model": model_facts(architecture)})
+    notes = (f"{len(training)} iterations fitted; GPU, draft model and ratios between tiers of {base.name}.",)
+    profile = _renamed(base, name, tiers, "recorded iterations", date, notes)
     costs = profile.costs().tiers[TIER_NAMES.index(tier)]
     error = error_of([float(_parts(costs, i).sum()) for i in held_out], [i.ms for i in held_out])
     return profile.model_copy(update={"tiers": {**tiers, tier: tiers[tier].model_copy(update={"held_out": error})}})
@@ -126,7 +142,7 @@ def _renamed(
         source=source, measured_by="llmserve profile import", date=date, licence="yours", notes=notes
     )
     parts = {**base.model_dump(), "name": name, "provenance": provenance}
-    return Profile.model_validate({**parts, "tiers": {key: tier.model_dump() for key, tier in tiers.items()}})
+    return build_profile(**{**parts, "tiers": {key: tier.model_dump() for key, tier in tiers.items()}})
 
 
 def _times(curve: TimeCurve, factor: float) -> TimeCurve:

@@ -42,7 +42,8 @@ def compare(profile: Profile, tier: str, points: Sequence[Point], held_out_only:
     ]
     if not wanted:
         raise ProfileError(f"the measurements hold no {tier} points of {profile.model.name} to compare with")
-    return [Comparison(point, predicted_ms(profile, point)) for point in wanted]
+    costs = profile.costs()
+    return [Comparison(point, predicted_ms(costs, point)) for point in wanted]
 
 
 def comparison_text(comparisons: Sequence[Comparison], with_rows: bool) -> str:

@@ -27,7 +27,7 @@ from llmserve_env.profiles.schema import (
     TierName,
     TimeCurve,
 )
-from llmserve_env.profiles.store import load_profile
+from llmserve_env.profiles.store import build_profile, load_profile
 
 Floats = NDArray[np.float64]
 SMALL_KERNELS_PER_LAYER = 5
@@ -175,8 +175,7 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
     gpu, architecture = GPUS[gpu_name], ARCHITECTURES[model_name]
     factor = GPUS[source].memory_bandwidth_bytes_per_s / gpu.memory_bandwidth_bytes_per_s
     composer = Composer(gpu_name, gpu, tables.TABLES[source], architecture, factor)
-    return Profile(
-        format_version=1,
+    return build_profile(
         name=f"{gpu_name}{suffix}.{model_name}",
         gpu=gpu,
         model=model_facts(architecture),

@@ -44,5 +44,7 @@ def relative_nnls(columns: Floats, target: Floats, weights: Floats | None = None
     scale = np.maximum(np.linalg.norm(weighted, axis=0), 1e-30)
     matrix = np.vstack([weighted / scale, ridge * np.eye(columns.shape[1])])
     right = np.concatenate([row_weights, np.zeros(columns.shape[1])])
-    solution, _ = nnls(matrix, right, maxiter=50 * columns.shape[1])
+    # The triangle of a QR decomposition has the same least-squares solutions and as many rows as columns.
+    q, r = np.linalg.qr(matrix)
+    solution, _ = nnls(r, q.T @ right, maxiter=50 * columns.shape[1])
     return np.asarray(solution / scale, dtype=float)

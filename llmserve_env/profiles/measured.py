@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from llmserve_env.engine.costs import GpuCosts
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.architectures import ARCHITECTURES, DRAFT_OF, Architecture
 from llmserve_env.profiles.composition import model_facts
@@ -27,6 +28,7 @@ from llmserve_env.profiles.schema import (
     TierName,
     TimeCurve,
 )
+from llmserve_env.profiles.store import build_profile
 from llmserve_env.units import PS_PER_MS
 
 KERNELS: dict[TierName, str] = {
@@ -43,7 +45,7 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
     """Fit a profile to one or more measurement files of one card and model."""
     points = [p for m in measurements for p in m.points]
     target = [p for p in points if p.model == model_name]
-    fitted = fit([p.iteration() for p in target if not p.held_out])
+    fitted = fit([p.iteration() for p in training_points(target)])
     architecture, machine = ARCHITECTURES[model_name], measurements[0].machine
     names: tuple[TierName, ...] = get_args(TierName)
     missing = [name for name in names if name not in fitted]
@@ -51,8 +53,7 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
         raise ProfileError(f"the measurements lack tiers {missing}; time all of {list(names)}")
     overhead_ms = _overhead_ms(architecture, machine)
     draft = DRAFT_OF[model_name]
-    profile = Profile(
-        format_version=1,
+    profile = build_profile(
         name=f"{gpu_name}.{model_name}",
         gpu=_gpu(gpu_name, machine),
         model=model_facts(architecture),
@@ -67,10 +68,15 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
     return profile.model_copy(update={"tiers": tiers})
 
 
-def predicted_ms(profile: Profile, point: Point) -> float:
-    """What the profile says a measured point should take; the draft model is timed apart and left out."""
+def training_points(points: Sequence[Point]) -> list[Point]:
+    """The points to fit on: none that is held out, nor one that random draws made equal to a held-out one."""
+    held_out = {p.key for p in points if p.held_out}
+    return [p for p in points if p.key not in held_out]
+
+
+def predicted_ms(costs: GpuCosts, point: Point) -> float:
+    """What a profile says a measured point should take; the draft model is timed apart and left out."""
     decode = [(point.sequences, point.context)] if point.sequences else []
-    costs = profile.costs()
     return predict_target_ps(costs, point.tier, decode, point.prefill, point.query_tokens - 1) / PS_PER_MS
 
 
@@ -79,7 +85,8 @@ def held_out_error(profile: Profile, tier: str, points: Sequence[Point]) -> FitE
     held_out = [p for p in points if p.held_out and p.tier == tier]
     if not held_out:
         raise ProfileError(f"no held-out points for {tier}: measure with --held-out > 0")
-    return error_of([predicted_ms(profile, p) for p in held_out], [p.ms for p in held_out])
+    costs = profile.costs()
+    return error_of([predicted_ms(costs, p) for p in held_out], [p.ms for p in held_out])
 
 
 def error_of(predicted: Sequence[float], measured: Sequence[float]) -> FitError:

@@ -28,6 +28,11 @@ class Point(BaseModel):
     quartiles_ms: tuple[float, float]
     replays: int
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What was timed, without the outcome."""
+        return self.model, self.tier, self.sequences, self.context, self.query_tokens, self.prefill
+
     def iteration(self) -> Iteration:
         """The point as the fit sees it."""
         return Iteration(

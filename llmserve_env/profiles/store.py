@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from llmserve_env.errors import ProfileError
-from llmserve_env.profiles.schema import Profile
+from llmserve_env.profiles.schema import FORMAT_VERSION, Profile
 
 DATA = Path(__file__).parent / "data"
 
@@ -29,6 +30,14 @@ def load_profile(name: str | Path) -> Profile:
         return Profile.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise ProfileError(f"{path.name} is not a usable profile: {_first_problem(error)}") from error
+
+
+def build_profile(**parts: Any) -> Profile:
+    """A profile from its parts, checked as a loaded one is."""
+    try:
+        return Profile.model_validate({"format_version": FORMAT_VERSION, **parts})
+    except ValidationError as error:
+        raise ProfileError(f"no usable profile comes of this: {_first_problem(error)}") from error
 
 
 def save_profile(profile: Profile, folder: Path = DATA) -> Path:

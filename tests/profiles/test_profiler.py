@@ -1,0 +1,51 @@
+"""What of the profiler needs no GPU: the sizes it states again, and the iterations it times."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from llmserve_env.profiles import architectures as library
+from profiler import architectures, grid
+
+
+@pytest.mark.parametrize("name", sorted(library.ARCHITECTURES))
+def test_the_profiler_times_the_library_s_models(name: str) -> None:
+    ours, theirs = library.ARCHITECTURES[name], architectures.ARCHITECTURES[name]
+    assert asdict(ours) == asdict(theirs)
+    assert ours.linears == theirs.linears
+
+
+def test_both_know_the_same_draft_models() -> None:
+    assert {k: v.name for k, v in library.DRAFT_OF.items()} == {k: v.name for k, v in architectures.DRAFT_OF.items()}
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_the_grid_times_nothing_twice_and_fits_the_cache(dense: bool) -> None:
+    points = grid.training_points(dense)
+    assert len(points) == len(set(points))
+    for point in points:
+        used = point.sequences * point.context + sum(n + past for n, past in point.prefill)
+        assert used <= grid.MAX_CONTEXT_TOKENS + 36_864
+
+
+def test_the_grid_covers_what_the_cost_model_distinguishes() -> None:
+    points = grid.training_points(dense=True)
+    assert {p.query_tokens for p in points} == {1, 2, 3, 5, 9}
+    assert any(p.sequences and p.prefill for p in points)
+    assert any(past for p in points for _, past in p.prefill)
+    assert max(p.tokens for p in points) >= 8192
+
+
+def test_random_iterations_repeat_with_their_seed() -> None:
+    assert grid.random_points(30, 7, held_out=True) == grid.random_points(30, 7, held_out=True)
+    assert grid.random_points(30, 7, held_out=True) != grid.random_points(30, 8, held_out=True)
+    assert all(p.held_out for p in grid.random_points(5, 1, held_out=True))
+
+
+def test_llama_3_8b_weighs_what_it_weighs() -> None:
+    model = library.LLAMA_3_8B
+    assert model.linear_parameters + 2 * model.embedding_parameters == pytest.approx(8.03e9, rel=1e-3)
+    assert model.kv_bytes_per_token == 131_072
+    assert library.LLAMA_3_2_1B.weight_bytes("FP16") == pytest.approx(2.47e9, rel=1e-2)
