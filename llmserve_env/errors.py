@@ -10,6 +10,7 @@
     ├── WeightsNotFoundError     no trained policy for that task
     ├── VersionMismatchError     a log, policy or reference made by another version
     ├── MissingCredentialError   a provider needs a key that is not set
+    ├── ServerError              the server refused a request or could not be reached
     └── InvariantViolation       a law of the simulator is broken: our bug, never caught
 
 A message names the value, what is allowed, and what to do about it. Only `cli/` exits, and only the server turns
@@ -57,6 +58,14 @@ class VersionMismatchError(LLMServeError):
 
 class MissingCredentialError(LLMServeError):
     """A provider needs a key that the environment does not hold."""
+
+
+class ServerError(LLMServeError):
+    """The server refused a request, or could not be reached; `status` is the HTTP status, 0 without an answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class InvariantViolation(LLMServeError):  # noqa: N818 - a broken law is named for the law, not for an error of the user

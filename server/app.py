@@ -92,7 +92,8 @@ def _run_with(app: FastAPI, service: Service, console: FastAPI | None) -> None:
 def listening_socket(host: str, port: int) -> socket.socket:
     """A bound socket; the operating system's reason if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's delay off only where the protocol is named.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((host, port))
     return bound

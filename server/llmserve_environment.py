@@ -14,11 +14,12 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
-from llmserve_env.tasks.catalog import BENCHMARK, load_task, task_ids
+from llmserve_env.tasks.catalog import BENCHMARK, task_ids
 from llmserve_env.version import PACKAGE_VERSION
 from server.schemas import ResetRequest
 from server.scoring import score_of
 from server.sessions import new_seed, weights_for
+from server.tasks import known_task
 
 NAME = "llmserve_env"
 DESCRIPTION = (
@@ -72,7 +73,7 @@ class LLMServeEnvironment(Environment):
         chosen = asked.task_id
         if chosen is None:
             chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
-        task = load_task(chosen)
+        task = known_task(chosen)
         self._overrides = asked.config.overrides()
         episode = Episode(task, weights=weights_for(task, self._overrides))
         episode.reset(new_seed() if seed is None else seed)
@@ -151,5 +152,5 @@ class LLMServeEnvironment(Environment):
             raise ValueError(f"there is one split, {SPLIT!r}; got {split!r}")
 
     def _summary(self, task_id: str) -> dict[str, Any]:
-        task = load_task(task_id)
+        task = known_task(task_id)
         return {"task_id": task.id, "name": task.name, "difficulty": task.difficulty, "episode_length": task.steps}

@@ -18,8 +18,8 @@ from llmserve_env.graders import Grade, grade, grade_episode
 from llmserve_env.models import EpisodeLog as WireEpisodeLog
 from llmserve_env.models import GradeReport
 from llmserve_env.rng import POLICY_STREAM, stream
-from llmserve_env.tasks.catalog import load_task
 from server.sessions import Session, Sessions
+from server.tasks import known_task
 
 PLAYABLE = ("static", "heuristic", "tuned", "random", "ppo")
 """Agents quick enough to play while somebody watches."""
@@ -28,9 +28,9 @@ BASELINE_SEED = 42
 
 
 def log_of(wire: WireEpisodeLog) -> EpisodeLog:
-    """The library's log from the wire's."""
+    """The library's log from the wire's, of a task this server knows."""
     return EpisodeLog(
-        task_id=wire.task_id,
+        task_id=known_task(wire.task_id).id,
         task_version=wire.task_version,
         environment_version=wire.environment_version,
         seed=wire.seed,
@@ -69,7 +69,7 @@ def score_of(episode: Episode) -> float:
 @lru_cache(maxsize=256)
 def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
     """An agent's grade on one seed; the same every time, so it is computed once."""
-    episode = play(make_agent(agent_name), load_task(task_id), [seed])[0]
+    episode = play(make_agent(agent_name), known_task(task_id), [seed])[0]
     return grade_of(episode)
 
 
@@ -110,7 +110,7 @@ def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int
 
 def available_agents(task_id: str) -> list[dict[str, Any]]:
     """Agents that can play this task here, and why others cannot."""
-    task, found = load_task(task_id), []
+    task, found = known_task(task_id), []
     for name in PLAYABLE:
         try:
             make_agent(name).reset(task, [stream(0, POLICY_STREAM)])

@@ -20,11 +20,11 @@ import numpy as np
 
 from llmserve_env.env.episode import MAX_SEED, Episode
 from llmserve_env.errors import EpisodeStateError, VersionMismatchError
-from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 from server.errors import StepConflictError, TooManySessionsError, UnknownSessionError
 from server.store import Action, SessionRecord, SessionStore
+from server.tasks import known_task
 
 log = logging.getLogger("llmserve.server")
 
@@ -97,7 +97,7 @@ class Sessions:
                 raise TooManySessionsError(
                     f"the server holds {self._num_stored} sessions, as many as LLMSERVE_MAX_SESSIONS allows; try later"
                 )
-        task = load_task(task_id)
+        task = known_task(task_id)
         episode = Episode(task, weights=weights_for(task, overrides))
         episode.reset(new_seed() if seed is None else seed)
         record = SessionRecord(
@@ -191,7 +191,7 @@ class Sessions:
             with session.lock:
                 session.catch_up(record.actions[session.episode.step_count :])
             return session
-        task = load_task(record.task_id)
+        task = known_task(record.task_id)
         if (task.version, ENVIRONMENT_VERSION) != (record.task_version, record.environment_version):
             raise VersionMismatchError(
                 f"session {session_id[:80]!r} was played on version {record.task_version} of {record.task_id} and "

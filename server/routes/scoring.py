@@ -11,12 +11,13 @@ from llmserve_env.env.episode import EpisodeLog
 from llmserve_env.errors import ConfigError
 from llmserve_env.models import EpisodeLog as WireEpisodeLog
 from llmserve_env.models import GradeReport, ServeAction
-from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from llmserve_env.tasks.catalog import BENCHMARK
 from llmserve_env.version import ENVIRONMENT_VERSION
 from server import scoring
 from server.routes.control import PROBLEMS, client_of
 from server.schemas import BaselineReport, GraderRequest, SessionId, TaskId
 from server.service import Service
+from server.tasks import known_task
 
 
 def wire_log(log: EpisodeLog) -> WireEpisodeLog:
@@ -64,7 +65,7 @@ def scoring_routes(service: Service) -> APIRouter:
         seed: Annotated[int, Query(ge=0, le=2**32 - 1)] = scoring.BASELINE_SEED,
     ) -> BaselineReport:
         """The same figures every time, so they are computed once."""
-        names = [load_task(task_id).id] if task_id is not None else list(BENCHMARK)
+        names = [known_task(task_id).id] if task_id is not None else list(BENCHMARK)
         agents = (*scoring.BASELINE_AGENTS, *(("llm",) if use_openai else ()))
         results: dict[str, dict[str, GradeReport]] = {}
         for name in names:
