@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from llmserve_env.env.gym_env import LLMServeGymEnv
     from llmserve_env.env.vector_env import LLMServeVectorEnv
     from llmserve_env.models import ServeAction, ServeObservation, ServeState
-    from llmserve_env.tasks.catalog import load_task, task_ids
+    from llmserve_env.tasks.catalog import load_task
+    from llmserve_env.tasks.files import task_ids
 
 __all__ = [
     "Episode",
@@ -38,7 +39,7 @@ _HOMES = {
     "ServeObservation": "llmserve_env.models",
     "ServeState": "llmserve_env.models",
     "load_task": "llmserve_env.tasks.catalog",
-    "task_ids": "llmserve_env.tasks.catalog",
+    "task_ids": "llmserve_env.tasks.files",
 }
 
 

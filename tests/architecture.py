@@ -13,9 +13,9 @@ from pathlib import Path
 PACKAGE = "llmserve_env"
 MAX_LINES = 400
 
-_BASE = {"errors", "units", "rng"}
+_BASE = {"errors", "units", "rng", "version"}
 _ENGINE = _BASE | {"request_table"}
-_TASKS = _ENGINE | {"engine", "workloads", "profiles"}
+_TASKS = _ENGINE | {"engine", "workloads", "profiles", "traces"}
 _ENV = _TASKS | {"tasks"}
 _AGENTS = _ENV | {"env"}
 _EVALUATION = _AGENTS | {"graders", "agents", "real"}
@@ -29,7 +29,9 @@ LAYERS: dict[str, set[str]] = {
     "rng": {"errors", "units"},
     "request_table": _BASE,
     "engine": _ENGINE,
+    "version": set(),
     "workloads": _ENGINE,
+    "traces": _ENGINE | {"workloads"},
     "profiles": _BASE | {"engine.costs"},
     "tasks": _TASKS,
     "env": _ENV,
@@ -61,7 +63,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pandas": ("llmserve_env/profiles/aiconfigurator.py",),
     "pickle": (),
     "psycopg": ("server/",),
-    "pyarrow": ("llmserve_env/workloads/", "llmserve_env/profiles/"),
+    "pyarrow": ("llmserve_env/traces/", "llmserve_env/profiles/"),
     "ray": ("llmserve_env/distributed/",),
     "stable_baselines3": ("llmserve_env/training/",),
     "starlette": ("server/",),
