@@ -1,0 +1,58 @@
+"""Run every agent but the language model on every benchmark task, and rewrite the results table of the README."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.cli.evaluate import evaluation_seeds, play_all
+from llmserve_env.cli.running import write_text
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `benchmark` to the main command."""
+    parser = subparsers.add_parser("benchmark", help="the headline table, from one command", description=__doc__)
+    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: all but llm)")
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
+    parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
+    parser.add_argument(
+        "--readme", type=Path, metavar="FILE", help="document whose table is rewritten between its markers"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+    )
+    parser.set_defaults(run=run_benchmark, engine="local")
+
+
+def run_benchmark(args: argparse.Namespace) -> int:
+    """Play, print, rewrite."""
+    from llmserve_env.agents.registry import BENCHMARKED
+    from llmserve_env.evaluation.readme import rewrite_block
+    from llmserve_env.evaluation.report import as_json, closed_gaps, markdown_table, provenance, tabulate, text_table
+    from llmserve_env.tasks.catalog import BENCHMARK
+
+    agents = args.agent or BENCHMARKED
+    seeds = evaluation_seeds(args.episodes, args.seed_start)
+    results = play_all(args, agents, BENCHMARK, seeds)
+    table = tabulate(results)
+    start = "" if args.seed_start is None else f" --seed-start {args.seed_start}"
+    made = provenance(f"llmserve benchmark --episodes {args.episodes}{start}", seeds, BENCHMARK)
+    print(text_table(table))
+    closed = closed_gaps(table, BENCHMARK)
+    for task, share in closed.items():
+        print(f"ppo closes {share:.0%} of the gap from tuned to clairvoyant on {task}")
+    if args.readme:
+        changed = rewrite_block(args.readme, markdown_table(table, made))
+        print(f"{args.readme}: table {'rewritten' if changed else 'unchanged'}")
+    if args.json:
+        write_text(args.json, json.dumps(as_json(table, made, {"gap_closed_by_ppo": closed}), indent=2))
+    if args.html:
+        from llmserve_env.evaluation.html import html_report
+
+        write_text(args.html, html_report(table, results, made, [n for n in ("tuned", "ppo") if n in agents]))
+    return 0

@@ -1,0 +1,76 @@
+"""Let a language model play every task, with one line on stdout per event.
+
+Reads API_BASE_URL, MODEL_NAME and HF_TOKEN or OPENAI_API_KEY; any OpenAI-compatible API will do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from llmserve_env.cli.running import script, task_names
+
+TIME_LIMIT_S = 1140.0
+DECIDE_EVERY = 5
+
+
+def add_arguments(parser: Any) -> None:
+    """Options of `inference.py` and `llmserve inference`."""
+    parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
+    parser.add_argument("--agent", default="llm", metavar="NAME", help="who plays (default: llm)")
+    parser.add_argument("--model", metavar="NAME", help="default: MODEL_NAME, or gpt-4.1-mini")
+    parser.add_argument("--base-url", metavar="URL", help="default: API_BASE_URL, or OpenAI's")
+    parser.add_argument("--seed", type=int, default=42, metavar="N")
+    parser.add_argument(
+        "--decide-every",
+        type=int,
+        default=DECIDE_EVERY,
+        metavar="N",
+        help=f"windows per question to the model (default: {DECIDE_EVERY})",
+    )
+    parser.add_argument(
+        "--time-limit-s",
+        type=float,
+        default=TIME_LIMIT_S,
+        metavar="S",
+        help=f"for all tasks (default: {TIME_LIMIT_S:g})",
+    )
+    parser.set_defaults(run=run_inference)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `inference` to the main command."""
+    add_arguments(subparsers.add_parser("inference", help="let a language model play", description=__doc__))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python inference.py`."""
+    return script(add_arguments, "inference.py", __doc__, argv)
+
+
+def run_inference(args: argparse.Namespace) -> int:
+    """Play the tasks one after the other; the named agent acts, or the episode ends."""
+    from llmserve_env.agents.registry import make_agent
+    from llmserve_env.evaluation.protocol import play_lines
+    from llmserve_env.tasks.catalog import load_task
+
+    options: dict[str, Any] = {}
+    label = args.agent
+    if args.agent == "llm":
+        from llmserve_env.agents.llm import LlmSettings
+
+        settings = LlmSettings.from_environment(
+            model=args.model, base_url=args.base_url, decide_every=args.decide_every
+        )
+        options, label = {"settings": settings}, settings.model
+    agent = make_agent(args.agent, **options)
+    deadline_s = time.monotonic() + args.time_limit_s
+    for name in task_names(args.task):
+        for line in play_lines(agent, load_task(name), args.seed, label, deadline_s):
+            print(line, flush=True)
+    if args.agent == "llm":
+        print(f"usage: {agent.usage.report(options['settings'])}", file=sys.stderr)  # type: ignore[attr-defined]
+    return 0

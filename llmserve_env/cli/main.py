@@ -1,0 +1,35 @@
+"""`llmserve`: every command of the project behind one name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+from llmserve_env.cli.running import run
+from llmserve_env.version import PACKAGE_VERSION
+
+COMMANDS = ("train", "evaluate", "benchmark", "tune", "baseline", "inference", "serve", "profile", "trace")
+"""Modules of this folder that add a subcommand each."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser with every command."""
+    top = argparse.ArgumentParser("llmserve", description=__doc__)
+    top.add_argument("--version", action="version", version=f"llmserve {PACKAGE_VERSION}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = f"llmserve_env.cli.{name}"
+        if find_spec(module):
+            import_module(module).add_parser(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command."""
+    return run(parser().parse_args(argv))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""How every command starts and ends: one parser, errors on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.errors import LLMServeError
+
+USER_ERROR, INTERRUPTED = 2, 130
+ALL_TASKS = "all"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a parsed command; what a user can mend becomes a message and status 2."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    try:
+        return int(args.run(args))
+    except LLMServeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def script(
+    add_arguments: Callable[[Any], None], program: str, description: str | None, argv: Sequence[str] | None
+) -> int:
+    """A root script that is one command."""
+    parser = argparse.ArgumentParser(program, description=description)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def task_names(given: str) -> tuple[str, ...]:
+    """`all` is the benchmark; otherwise names, numbers or files separated by commas."""
+    from llmserve_env.tasks.catalog import BENCHMARK, load_task
+
+    return BENCHMARK if given == ALL_TASKS else tuple(load_task(name.strip()).id for name in given.split(","))
+
+
+def write_text(where: str, text: str) -> None:
+    """To a file, or to stdout for `-`."""
+    if where == "-":
+        print(text)
+        return
+    path = Path(where)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    print(f"written to {path}", file=sys.stderr)

@@ -1,0 +1,103 @@
+"""Pictures for reports: scores with intervals, cost against SLO, episode timelines and learning curves."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from llmserve_env.env.episode import Episode
+from llmserve_env.evaluation.report import Table
+from llmserve_env.evaluation.rollout import EpisodeResult
+
+DOTS_PER_INCH = 110
+
+
+def png_uri(figure: Figure) -> str:
+    """A picture as text that fits into an HTML file."""
+    out = io.BytesIO()
+    # A fixed date and no software line: the same results give the same bytes.
+    figure.savefig(out, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+
+
+def score_figure(table: Table) -> Figure:
+    """Mean score of every agent with its interval, a panel per task."""
+    tasks = list(dict.fromkeys(task for rows in table.values() for task in rows))
+    figure = Figure(figsize=(4.0 * len(tasks), 0.4 * len(table) + 1.4), layout="constrained")
+    for axis, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
+        rows = [(agent, figures[task]["score"]) for agent, figures in table.items() if task in figures]
+        means = np.array([score.mean for _, score in rows])
+        spread = np.abs(np.array([score.ci95 for _, score in rows]).T - means)
+        axis.barh([agent for agent, _ in rows], means, xerr=spread, color="#7fa8d1", ecolor="#1f4e79", capsize=3)
+        axis.set_title(task, fontsize=9)
+        axis.set_xlabel("score")
+        axis.set_xlim(0.0, 1.0)
+        axis.invert_yaxis()
+    return figure
+
+
+def pareto_figure(results: Sequence[EpisodeResult]) -> Figure:
+    """Cost against SLO attainment: an episode per dot, a panel per task."""
+    tasks = list(dict.fromkeys(result.task_id for result in results))
+    figure = Figure(figsize=(4.2 * len(tasks), 3.6), layout="constrained")
+    for axis, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        for agent in dict.fromkeys(result.agent for result in results):
+            rows = [r for r in results if r.task_id == task and r.agent == agent]
+            axis.scatter([r.cost_usd for r in rows], [r.slo_attainment for r in rows], s=14, alpha=0.7, label=agent)
+        axis.set_title(task, fontsize=9)
+        axis.set_xlabel("USD per episode")
+        axis.set_ylabel("SLO attainment")
+        axis.legend(fontsize=6)
+    return figure
+
+
+def timeline_figure(episodes: dict[str, Episode]) -> Figure:
+    """One seed as several agents lived it: traffic, reward, TTFT and batch cap."""
+    first = next(iter(episodes.values()))
+    figure = Figure(figsize=(9.0, 6.4), layout="constrained")
+    panels = figure.subplots(4, 1, sharex=True)
+    seconds = np.arange(1, first.step_count + 1) * first.task.window_s
+    panels[0].plot(seconds, first.trajectory.metrics["window_rate_rps"], color="#444444", linewidth=1)
+    for name, episode in episodes.items():
+        metrics = episode.trajectory.metrics
+        panels[1].plot(seconds, episode.trajectory.terms["reward"], label=name, linewidth=1)
+        panels[2].semilogy(seconds, np.maximum(metrics["ttft_p50_ms"], 1.0), linewidth=1)
+        panels[3].step(seconds, episode.trajectory.knobs[:, 0], where="pre", linewidth=1)
+    for panel, label in zip(panels, ("requests/s", "reward", "TTFT p50 ms", "batch cap"), strict=True):
+        panel.set_ylabel(label, fontsize=8)
+    panels[1].legend(fontsize=7, loc="lower right")
+    panels[3].set_xlabel("seconds")
+    panels[0].set_title(f"{first.task.id}, seed {first.seed}", fontsize=9)
+    return figure
+
+
+def learning_figure(card: dict[str, Any]) -> Figure:
+    """Training and validation of a policy from its card."""
+    curve = card["curve"]
+    figure = Figure(figsize=(7.0, 3.8), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(curve["steps"], curve["return"], color="#7fa8d1", linewidth=1, label="training return (mean of episodes)")
+    axis.set_xlabel("environment steps")
+    axis.set_ylabel("return")
+    other = axis.twinx()
+    other.plot(curve["validation_steps"], curve["validation_score"], color="#b03030", marker="o", markersize=3)
+    other.set_ylabel("validation score (greedy)", color="#b03030")
+    axis.legend(loc="lower right", fontsize=8)
+    axis.set_title(f"PPO on {', '.join(card['tasks'])}, seed {card['seed']}", fontsize=9)
+    return figure
+
+
+def card_in(folder: Path) -> dict[str, Any] | None:
+    """The card of the policy in a folder, where there is one with a curve."""
+    path = folder / "ppo.json"
+    if not path.is_file():
+        return None
+    card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return card if "curve" in card else None

@@ -1,0 +1,73 @@
+"""Agents on an environment behind an API: they see what the wire shows, and the server grades."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent
+from llmserve_env.engine.metrics import METRICS_DTYPE
+from llmserve_env.env.knob_values import knobs_from_mapping, mapping_from_knobs
+from llmserve_env.errors import ConfigError
+from llmserve_env.rng import POLICY_STREAM, stream
+from llmserve_env.tasks.task import Task
+
+WIRE_NAMES = {
+    "queue_depth": "queue_depth",
+    "active_requests": "active_requests",
+    "kv_cache_occupancy": "kv_cache_occupancy",
+    "mean_prompt_tokens": "mean_prompt_length",
+    "ttft_p50_ms": "p50_ttft_ms",
+    "ttft_p99_ms": "p99_ttft_ms",
+    "itl_p50_ms": "p50_itl_ms",
+    "throughput_tps": "throughput_tps",
+    "slo_attainment": "slo_compliance_rate",
+    "peak_memory_gb": "gpu_memory_used_gb",
+    "arrival_rate_rps": "request_arrival_rate",
+    "acceptance_rate": "spec_acceptance_rate",
+}
+"""Metric -> field of the wire's observation."""
+
+
+class RemoteEnvironment(Protocol):
+    """What is used of a client such as `LLMServeEnv`."""
+
+    def reset(self, task_id: str, seed: int) -> Any:
+        """Open a session; the first observation."""
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Any, float, bool, dict[str, Any]]:
+        """Serve one window."""
+
+    def grade(self) -> Any:
+        """The server's grade: score, breakdown, feedback."""
+
+
+def view_from_wire(task: Task, observation: Any) -> AgentView:
+    """The view of one remote episode."""
+    metrics = np.zeros(1, METRICS_DTYPE)
+    for metric, field in WIRE_NAMES.items():
+        metrics[metric] = getattr(observation, field)
+    return AgentView(
+        task=task,
+        step=int(observation.step_index),
+        metrics=metrics,
+        preemptions=np.array([observation.eviction_events]),
+        knobs=knobs_from_mapping(observation.metadata["knobs"])[None],
+        features=None,
+    )
+
+
+def play_remote(env: RemoteEnvironment, agent: Agent, task: Task, seed: int) -> Any:
+    """Play one episode through a client; the grade is the server's."""
+    if isinstance(agent, BranchingAgent):
+        raise ConfigError(
+            f"{agent.name} branches the simulator, which cannot be done over the wire: play it in process"
+        )
+    observation = env.reset(task_id=task.id, seed=seed)
+    agent.reset(task, [stream(seed, POLICY_STREAM)])
+    while not observation.done:
+        knobs = agent.act(view_from_wire(task, observation))[0]
+        observation, _, _, _ = env.step(mapping_from_knobs(knobs))
+    return env.grade()

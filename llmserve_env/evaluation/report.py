@@ -1,0 +1,173 @@
+"""Results as text, JSON, CSV and Markdown. What a table says, it says with seeds, versions and commit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.agents.registry import CEILINGS
+from llmserve_env.evaluation.rollout import EpisodeResult
+from llmserve_env.evaluation.statistics import Summary, gap_closed, summarise
+from llmserve_env.tasks.catalog import load_task
+from llmserve_env.version import ENVIRONMENT_VERSION
+
+FIGURES = {
+    "score": "score",
+    "return": "total_reward",
+    "slo_attainment": "slo_attainment",
+    "throughput_tps": "throughput_tps",
+    "cost_usd": "cost_usd",
+}
+"""Name in reports -> field of an `EpisodeResult`."""
+
+Table = dict[str, dict[str, dict[str, Summary]]]
+"""Agent -> task -> figure -> statistics, in the order played."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Enough to do it again."""
+
+    command: str
+    seeds: str
+    commit: str
+    environment_version: str
+    task_versions: dict[str, int]
+
+
+def commit_of(folder: Path) -> str:
+    """The commit checked out in a folder, `-dirty` when tracked files differ from it; `unknown` outside of git."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):  # installed from a wheel, or no git on the machine
+        return "unknown"
+    return found.stdout.strip()
+
+
+def provenance(command: str, seeds: Sequence[int], tasks: Sequence[str]) -> Provenance:
+    """Of results just made with the installed package."""
+    return Provenance(
+        command=command,
+        seeds=f"{min(seeds)}..{max(seeds)}",
+        commit=commit_of(Path(__file__).resolve().parent),
+        environment_version=ENVIRONMENT_VERSION,
+        task_versions={task: load_task(task).version for task in tasks},
+    )
+
+
+def tabulate(results: Sequence[EpisodeResult]) -> Table:
+    """Statistics over the seeds of each agent and task."""
+    grouped: dict[str, dict[str, list[EpisodeResult]]] = {}
+    for result in results:
+        grouped.setdefault(result.agent, {}).setdefault(result.task_id, []).append(result)
+    return {
+        agent: {
+            task: {name: summarise([getattr(r, field) for r in rows]) for name, field in FIGURES.items()}
+            for task, rows in tasks.items()
+        }
+        for agent, tasks in grouped.items()
+    }
+
+
+def text_table(table: Table) -> str:
+    """For terminals: a row per agent and task."""
+    head = (
+        f"{'task':<26}{'agent':<16}{'score':>7}  {'95 % interval':<17}{'IQM':>6}"
+        f"{'return':>9}{'SLO':>7}{'tok/s':>8}{'USD':>8}"
+    )
+    lines = [head, "-" * len(head)]
+    for task in dict.fromkeys(task for tasks in table.values() for task in tasks):
+        for agent, tasks in table.items():
+            if task not in tasks:
+                continue
+            row, score = tasks[task], tasks[task]["score"]
+            label = f"{agent} *" if agent in CEILINGS else agent
+            interval = f"[{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"
+            lines.append(
+                f"{task:<26}{label:<16}{score.mean:>7.3f}  {interval:<17}{score.iqm:>6.3f}"
+                f"{row['return'].mean:>9.2f}{row['slo_attainment'].mean:>7.1%}{row['throughput_tps'].mean:>8.0f}"
+                f"{row['cost_usd'].mean:>8.3f}"
+            )
+    if any(agent in CEILINGS for agent in table):
+        lines.append("* sees the traffic to come: a ceiling, not a competitor")
+    return "\n".join(lines)
+
+
+def as_json(table: Table, made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`tasks` at the top for one agent, below `agents` for several."""
+    agents = {
+        agent: {
+            "tasks": {
+                task: {name: summary.as_dict() for name, summary in figures.items()} for task, figures in tasks.items()
+            }
+        }
+        for agent, tasks in table.items()
+    }
+    if len(agents) == 1:
+        name, only = next(iter(agents.items()))
+        return {"agent": name, **only, **asdict(made), **(extra or {})}
+    return {"agents": agents, **asdict(made), **(extra or {})}
+
+
+def as_csv(results: Sequence[EpisodeResult]) -> str:
+    """A row per episode."""
+    out = io.StringIO()
+    components = list(dict.fromkeys(name for result in results for name in result.breakdown))
+    fields = ["agent", "task_id", "seed", *FIGURES, *(f"grade_{name}" for name in components)]
+    writer = csv.DictWriter(out, fields, lineterminator="\n")
+    writer.writeheader()
+    for result in results:
+        row = {"agent": result.agent, "task_id": result.task_id, "seed": result.seed}
+        row |= {name: getattr(result, field) for name, field in FIGURES.items()}
+        writer.writerow(row | {f"grade_{name}": value for name, value in result.breakdown.items()})
+    return out.getvalue()
+
+
+def markdown_table(table: Table, made: Provenance) -> str:
+    """The headline table, with what it takes to make it again."""
+    tasks = list(made.task_versions)
+    lines = [
+        "| agent | " + " | ".join(f"`{task}`" for task in tasks) + " |",
+        "|---|" + "---|" * len(tasks),
+    ]
+    for agent, rows in table.items():
+        name = f"`{agent}` (ceiling: sees the future)" if agent in CEILINGS else f"`{agent}`"
+        cells = [_cell(rows[task]["score"]) if task in rows else "–" for task in tasks]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    closed = closed_gaps(table, tasks)
+    if closed:
+        shares = ", ".join(f"{task} {share:.0%}" for task, share in closed.items())
+        lines += ["", f"Share of the gap from `tuned` to `clairvoyant` that `ppo` closes: {shares}."]
+    versions = ", ".join(f"{task} v{version}" for task, version in made.task_versions.items())
+    lines += [
+        "",
+        f"Mean score and 95 % bootstrap interval over seeds {made.seeds}; `{made.command}`, commit {made.commit}, "
+        f"environment {made.environment_version}, {versions}.",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(score: Summary) -> str:
+    return f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"
+
+
+def closed_gaps(table: Table, tasks: Sequence[str], agent: str = "ppo") -> dict[str, float]:
+    """Per task, how far the agent gets from the tuned constant to the clairvoyant ceiling."""
+    if not {agent, "tuned", "clairvoyant"} <= set(table):
+        return {}
+    shares = {
+        task: gap_closed(*(table[name][task]["score"].mean for name in (agent, "tuned", "clairvoyant")))
+        for task in tasks
+    }
+    return {task: share for task, share in shares.items() if share is not None}

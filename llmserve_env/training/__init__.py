@@ -1,0 +1,1 @@
+"""Training: PPO on many episodes side by side. `ppo.train` is the loop, `ppo.yaml` its tuned values."""

@@ -1,0 +1,78 @@
+"""Policies and checkpoints as safetensors: what torch learned, in files that cannot run code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import load_file as load_tensors
+from safetensors.torch import save_file as save_tensors
+from stable_baselines3 import PPO
+
+from llmserve_env.agents.policy import PolicyNetwork
+from llmserve_env.errors import WeightsNotFoundError
+
+Array = npt.NDArray[Any]
+
+
+def policy_layers(model: PPO) -> list[tuple[Array, Array]]:
+    """Weight and bias of each layer from the observation to the logits."""
+    linear = [m for m in model.policy.mlp_extractor.policy_net if isinstance(m, torch.nn.Linear)]
+    return [
+        (m.weight.detach().numpy().astype(np.float32).copy(), m.bias.detach().numpy().astype(np.float32).copy())
+        for m in [*linear, model.policy.action_net]
+    ]
+
+
+def policy_network(layers: list[tuple[Array, Array]], card: dict[str, Any]) -> PolicyNetwork:
+    """The network as agents run it."""
+    weights, biases = zip(*layers, strict=True)
+    return PolicyNetwork(
+        tuple(w.astype(np.float64) for w in weights), tuple(b.astype(np.float64) for b in biases), card
+    )
+
+
+def save_policy(layers: list[tuple[Array, Array]], card: dict[str, Any], folder: Path) -> None:
+    """Write `ppo.safetensors` and `ppo.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"layers.{i}.{kind}": a
+        for i, layer in enumerate(layers)
+        for kind, a in zip(("weight", "bias"), layer, strict=True)
+    }
+    save_file(tensors, folder / "ppo.safetensors")
+    (folder / "ppo.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+def save_checkpoint(model: PPO, state: dict[str, Any], folder: Path) -> None:
+    """Everything a later run needs to go on: both networks, the optimizer and what was measured so far."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"policy.{name}": t.contiguous() for name, t in model.policy.state_dict().items()}
+    for index, moments in model.policy.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value).contiguous() for name, value in moments.items()}
+    save_tensors(tensors, folder / "checkpoint.safetensors")
+    (folder / "checkpoint.json").write_text(json.dumps(state), encoding="utf-8")
+
+
+def load_checkpoint(model: PPO, folder: Path) -> dict[str, Any]:
+    """Bring a model back to a checkpoint; returns what was measured up to it."""
+    path = folder / "checkpoint.safetensors"
+    if not path.is_file():
+        raise WeightsNotFoundError(f"there is no checkpoint in {folder} to go on from; start without --resume")
+    tensors = load_tensors(path)
+    policy = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
+    model.policy.load_state_dict(policy)
+    moments: dict[int, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, kind = name.split(".")
+            moments.setdefault(int(index), {})[kind] = tensor
+    optimizer = model.policy.optimizer
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    state: dict[str, Any] = json.loads((folder / "checkpoint.json").read_text(encoding="utf-8"))
+    return state

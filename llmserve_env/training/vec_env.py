@@ -1,0 +1,114 @@
+"""Episodes side by side, as Stable-Baselines3 wants its environments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.vec_env import VecEnv
+
+from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.spaces import action_space, decode_discrete, observation_space
+from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.tasks.task import Task
+
+Array = npt.NDArray[Any]
+
+
+class ServingVecEnv(VecEnv):
+    """Equal shares of the slots play each task; a finished episode restarts in its slot with a fresh training seed.
+
+    First episodes are cut short by different amounts, so that a batch of steps always shows every part of an episode.
+    """
+
+    def __init__(self, tasks: Sequence[Task], num_envs: int, seed: int) -> None:
+        sizes = [num_envs // len(tasks) + (i < num_envs % len(tasks)) for i in range(len(tasks))]
+        if min(sizes) == 0:
+            raise ValueError(f"{num_envs} environments cannot be shared by {len(tasks)} tasks; use at least as many")
+        super().__init__(num_envs, observation_space(), action_space("discrete"))
+        self._rng = np.random.default_rng(np.random.SeedSequence(seed))
+        self._groups = [Rollouts(task, size) for task, size in zip(tasks, sizes, strict=True)]
+        ends = np.cumsum(sizes)
+        self._slots = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self._lengths = np.concatenate([np.full(g.num_episodes, g.task.steps) for g in self._groups])
+        self._steps = np.zeros(num_envs, np.int64)
+        self._returns = np.zeros(num_envs)
+        self._actions: Array = np.zeros((num_envs, 0), np.int64)
+        self.seconds = 0.0
+        """Wall time spent inside the environment."""
+
+    def _restart(self, index: int) -> None:
+        seeds = SEED_RANGES["training"]
+        group = next(g for g, slots in enumerate(self._slots) if index < slots.stop)
+        seed = int(self._rng.integers(seeds.start, seeds.stop))
+        self._groups[group].reset(index - self._slots[group].start, seed)
+        self._steps[index] = 0
+        self._returns[index] = 0.0
+
+    def _observe(self) -> Array:
+        out = np.empty((self.num_envs, NUM_FEATURES), np.float32)
+        for r, slots in zip(self._groups, self._slots, strict=True):
+            encode_features(r.scoring, r.memory, r.window, r.metrics, r.task.steps, out[slots])
+        return out
+
+    def reset(self) -> Array:
+        """Start all episodes."""
+        began = time.perf_counter()
+        for index in range(self.num_envs):
+            self._restart(index)
+        full = np.concatenate([np.full(g.num_episodes, g.task.steps) for g in self._groups])
+        order = self._rng.permutation(self.num_envs)
+        self._lengths = np.maximum(full * (order + 1) // self.num_envs, 1)
+        self.seconds += time.perf_counter() - began
+        return self._observe()
+
+    def step_async(self, actions: Array) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
+        """Serve one window in every slot."""
+        began = time.perf_counter()
+        knobs = decode_discrete(self._actions)
+        rewards = np.empty(self.num_envs, np.float32)
+        for r, slots in zip(self._groups, self._slots, strict=True):
+            r.step(knobs[slots])
+            rewards[slots] = r.terms["reward"]
+        self._steps += 1
+        self._returns += rewards
+        observations = self._observe()
+        dones = self._steps >= self._lengths
+        infos = self._finish(dones, observations) if dones.any() else [{} for _ in range(self.num_envs)]
+        self.seconds += time.perf_counter() - began
+        return observations, rewards, dones, infos
+
+    def _finish(self, dones: Array, observations: Array) -> list[dict[str, Any]]:
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for index in np.flatnonzero(dones):
+            infos[index] = {"terminal_observation": observations[index].copy(), "TimeLimit.truncated": True}
+            group = next(g for g, slots in enumerate(self._slots) if index < slots.stop)
+            full = self._groups[group].task.steps
+            if self._steps[index] == full:
+                infos[index]["episode"] = {"r": float(self._returns[index]), "l": full, "t": 0.0}
+            self._lengths[index] = full
+            self._restart(int(index))
+        observations[dones] = self._observe()[dones]
+        return infos
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        setattr(self, attr_name, value)
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        return [getattr(self, method_name)(*args, **kwargs) for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        return [False for _ in self._get_indices(indices)]
