@@ -43,6 +43,8 @@ VERIFICATION_FACTORS = {2: 1.05, 3: 1.05, 5: 1.14, 9: 1.26}
 CONTEXT_KNOTS = (1, 512, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 PAIR_KNOTS = (1, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27)
 MAX_SEQUENCES = 512
+MIN_CONTEXT = 128
+"""Below this a decode kernel takes its least time whatever it reads, which a curve over total context cannot say."""
 SCALED_FROM = {"a100-40gb": "a100-80gb"}
 """Cards without tables of their own: the same chip, whose memory-bound parts scale with bandwidth."""
 SISTERS = {("h100-80gb", "INT4"): "h200-141gb"}
@@ -108,7 +110,7 @@ class Composer:
     def decode_attention(self) -> tuple[TimeCurve, float]:
         """Milliseconds over total context, and microseconds per sequence, all layers."""
         sequences, context, ms = tables.attention_rows(self.tables, self.architecture, "generation")
-        keep = sequences <= MAX_SEQUENCES
+        keep = (sequences <= MAX_SEQUENCES) & (context >= MIN_CONTEXT)
         sequences, context, ms = sequences[keep], context[keep], ms[keep]
         read_ms = sequences * context * self.architecture.kv_bytes_per_token / self._streaming_bytes_per_ms()
         here_ms = ms * self.architecture.layers + (self.memory_factor - 1.0) * read_ms

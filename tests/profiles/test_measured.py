@@ -24,7 +24,7 @@ def test_points_left_out_of_the_fit_are_met(h200: Profile, measurements: dict[st
     assert {name: t.held_out for name, t in h200.tiers.items()}[tier] == error  # type: ignore[index]
 
 
-def test_another_machine_of_the_same_kind_agrees(h200: Profile, measurements: dict[str, Measurements]) -> None:
+def test_a_separate_session_on_the_card_agrees(h200: Profile, measurements: dict[str, Measurements]) -> None:
     found = compare(h200, "FP16", measurements["independent"].points)
     error = error_of([c.predicted_ms for c in found], [c.point.ms for c in found])
     assert error.points == 60
