@@ -7,6 +7,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import fidelity
@@ -87,3 +90,17 @@ def test_one_set_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert fidelity.main(["--truth", str(tmp_path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["virtual"]["runs"], report["real"]["runs"]) == (0, 18)
+
+
+def test_more_columns_are_ignored_and_an_unknown_option_is_reported(tmp_path: Path) -> None:
+    source = recorded_set(fidelity.VIRTUAL_SET)
+    kept, odd = json.loads((source / "runs.json").read_text())[:2]
+    odd["engine"]["sliding_window"] = 16
+    (tmp_path / "runs.json").write_text(json.dumps([kept, odd]))
+    for name in ("steps", "items", "events", "requests"):
+        table = pq.read_table(source / f"{name}.parquet")
+        rows = table.filter(pc.is_in(table["run"], pa.array([kept["run"], odd["run"]])))
+        pq.write_table(rows.append_column("remark", pa.array(["new"] * len(rows))), tmp_path / f"{name}.parquet")
+    results = {result.name: result.difference for result in fidelity.check_virtual(tmp_path)}
+    assert results[kept["run"]] is None
+    assert "sliding_window" in str(results[odd["run"]])
