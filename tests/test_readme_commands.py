@@ -1,0 +1,58 @@
+"""What the README shows works: its Python runs as printed, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCKS = [(language, text) for language, text in BLOCK.findall(README)]
+NEEDS_SERVER = "from_url"
+
+
+def local_python() -> list[str]:
+    """Python blocks that need no server, each with the blocks before it, because later ones use earlier names."""
+    blocks = [text for language, text in BLOCKS if language == "python" and NEEDS_SERVER not in text]
+    return ["\n".join(blocks[: i + 1]) for i in range(len(blocks))]
+
+
+def test_the_readme_has_examples() -> None:
+    assert local_python()
+
+
+def test_the_last_python_example_runs_after_those_before_it() -> None:
+    result = subprocess.run([sys.executable, "-c", local_python()[-1]], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def commands() -> list[str]:
+    """Lines of the shell blocks, without their comments."""
+    lines = "\n".join(text for language, text in BLOCKS if language == "bash").splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("make ")])
+def test_make_targets_exist(command: str) -> None:
+    subprocess.run(["make", "--dry-run", *command.split()[1:]], cwd=ROOT, capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if re.match(r"(\w+=\S+ )*(python|llmserve) ", c)])
+def test_programs_know_their_options(command: str) -> None:
+    """`--help` of the program and subcommand lists every option the README gives it."""
+    words = [word for word in command.split() if not re.fullmatch(r"[A-Z_]+=\S+", word)]
+    start = 3 if words[:2] == ["python", "-m"] else 2 if words[0] == "python" else 1
+    program = [sys.executable, *words[1:start]] if words[0] == "python" else [sys.executable, "-m", "llmserve_env.cli.main"]
+    sub = []
+    for word in words[start:]:
+        if not re.fullmatch(r"[a-z]+", word):
+            break
+        sub.append(word)
+    shown = subprocess.run([*program, *sub, "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for option in (word for word in words if word.startswith("--")):
+        assert option.split("=")[0] in shown
