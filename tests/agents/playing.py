@@ -1,0 +1,48 @@
+"""Short ways to play, for the tests of agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent, view_of
+from llmserve_env.engine.metrics import METRICS_DTYPE
+from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.rng import POLICY_STREAM, stream
+from llmserve_env.tasks.catalog import load_task
+
+
+def rollouts_of(task: str, seeds: list[int]) -> Rollouts:
+    """Episodes at their start."""
+    rollouts = Rollouts(load_task(task), len(seeds))
+    for index, seed in enumerate(seeds):
+        rollouts.reset(index, seed)
+    return rollouts
+
+
+def begin(agent: Agent, rollouts: Rollouts, seeds: list[int]) -> None:
+    """Make an agent ready for these episodes."""
+    agent.reset(rollouts.task, [stream(seed, POLICY_STREAM) for seed in seeds])
+    if isinstance(agent, BranchingAgent):
+        agent.attach(rollouts)
+
+
+def rewards(agent: Agent, task: str, seeds: list[int], steps: int) -> Any:
+    """Rewards of the first steps, shape (steps, seeds)."""
+    rollouts = rollouts_of(task, seeds)
+    begin(agent, rollouts, seeds)
+    paid = []
+    for step in range(steps):
+        rollouts.step(agent.act(view_of(rollouts, step)))
+        paid.append(rollouts.terms["reward"].copy())
+    return np.array(paid)
+
+
+def view(task: str = "adversarial_multitenant", step: int = 5, metrics: dict[str, float] | None = None) -> AgentView:
+    """A view of one episode with these metrics and vLLM's knobs."""
+    row = np.zeros(1, METRICS_DTYPE)
+    row["slo_attainment"] = 1.0
+    for name, value in (metrics or {}).items():
+        row[name] = value
+    return AgentView(load_task(task), step, row, np.zeros(1), default_knobs()[None], None)

@@ -1,0 +1,109 @@
+"""Every agent: found by name, the same alone as in a batch, and honest about what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from llmserve_env.agents.agent import view_of
+from llmserve_env.agents.constant import ConstantAgent
+from llmserve_env.agents.heuristic import HeuristicAgent
+from llmserve_env.agents.ppo import PpoAgent
+from llmserve_env.agents.registry import AGENT_NAMES, BENCHMARKED, CEILINGS, make_agent
+from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
+from llmserve_env.rng import POLICY_STREAM, stream
+from llmserve_env.tasks.catalog import load_task
+from tests.agents.playing import begin, rewards, rollouts_of, view
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="random, static, tuned"):
+        make_agent("oracle")
+
+
+def test_the_benchmark_plays_every_agent_but_the_language_model() -> None:
+    assert set(AGENT_NAMES) - set(BENCHMARKED) == {"llm"}
+    assert set(CEILINGS) <= set(BENCHMARKED)
+
+
+@pytest.mark.parametrize("name", ["random", "static", "heuristic"])
+def test_an_episode_does_not_depend_on_its_neighbours(name: str) -> None:
+    together = rewards(make_agent(name), "bursty_workload", [7, 8, 9], steps=40)
+    alone = rewards(make_agent(name), "bursty_workload", [8], steps=40)
+    assert np.array_equal(together[:, 1], alone[:, 0])
+
+
+def test_a_view_is_a_copy() -> None:
+    rollouts = rollouts_of("static_workload", [1])
+    seen = view_of(rollouts, 0)
+    seen.knobs[:], seen.metrics["queue_depth"] = 99.0, 99.0
+    assert rollouts.memory[0]["current"].tolist() == default_knobs().tolist()
+    assert rollouts.metrics[0]["queue_depth"] == 0.0
+
+
+def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
+    rollouts = rollouts_of("adversarial_multitenant", [1, 2])
+    agent = make_agent("random")
+    begin(agent, rollouts, [1, 2])
+    drawn = np.array([agent.act(view_of(rollouts, 0)) for _ in range(200)])
+    for k, knob in enumerate(KNOBS):
+        assert drawn[..., k].min() >= knob.low
+        assert drawn[..., k].max() <= knob.high
+        assert len(np.unique(drawn[..., k])) > 1
+    assert not np.array_equal(drawn[:, 0], drawn[:, 1])
+
+
+def test_static_keeps_the_defaults() -> None:
+    agent = make_agent("static")
+    assert agent.act(view())[0].tolist() == default_knobs().tolist()
+
+
+class TestHeuristicRules:
+    def act(self, **metrics: float) -> list[float]:
+        agent = HeuristicAgent()
+        agent.reset(load_task("adversarial_multitenant"), [stream(0, POLICY_STREAM)])
+        agent.act(view(step=1, metrics={"arrival_rate_rps": 30.0}))
+        chosen: list[float] = agent.act(view(step=2, metrics={"arrival_rate_rps": 30.0, **metrics}))[0].tolist()
+        return chosen
+
+    def test_a_queue_grows_the_batch_and_turns_priorities_on(self) -> None:
+        calm, pressed = self.act(active_requests=200), self.act(active_requests=200, queue_depth=100)
+        assert pressed[0] > calm[0]
+        assert (calm[5], pressed[5]) == (0.0, 1.0)
+
+    def test_kv_follows_occupancy(self) -> None:
+        assert self.act(kv_cache_occupancy=0.2)[1] < self.act(kv_cache_occupancy=0.7)[1]
+
+    def test_drafts_only_with_spare_compute_and_deeper_for_short_prompts(self) -> None:
+        assert self.act(active_requests=10, mean_prompt_tokens=100)[2] == 3
+        assert self.act(active_requests=10, mean_prompt_tokens=3000)[2] == 1
+        assert self.act(active_requests=400, mean_prompt_tokens=100)[2] == 0
+
+    def test_a_surge_lowers_precision(self) -> None:
+        assert [self.act(arrival_rate_rps=r)[3] for r in (30.0, 50.0, 200.0)] == [0, 1, 2]
+
+    def test_long_prompts_under_pressure_take_the_split(self) -> None:
+        assert self.act(mean_prompt_tokens=3000, active_requests=100, queue_depth=50)[4] == 1
+        assert self.act(mean_prompt_tokens=3000, active_requests=100)[4] == 0
+
+
+def test_missing_weights_name_the_command_that_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMSERVE_WEIGHTS", str(tmp_path))
+    with pytest.raises(WeightsNotFoundError, match=r"python train\.py --task static_workload"):
+        PpoAgent().reset(load_task("static_workload"), [])
+
+
+def test_an_agent_on_the_wire_cannot_act_on_features_it_does_not_have() -> None:
+    agent = make_agent("ppo")
+    with pytest.raises(LLMServeError, match="in process"):
+        agent.act(view())
+
+
+def test_a_constant_is_the_same_for_every_episode() -> None:
+    knobs = np.array([64, 0.5, 0, 1, 0, 1.0])
+    rollouts = rollouts_of("adversarial_multitenant", [1, 2, 3])
+    assert ConstantAgent(knobs).act(view_of(rollouts, 0)).tolist() == [knobs.tolist()] * 3

@@ -1,0 +1,108 @@
+"""Planning: branches are the episode itself, and the planner does not read the traffic to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llmserve_env.agents import planner
+from llmserve_env.agents.agent import view_of
+from llmserve_env.agents.branching import Branches
+from llmserve_env.agents.forecast import Forecast
+from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.errors import EpisodeStateError
+from llmserve_env.tasks.catalog import load_task
+from llmserve_env.workloads import schedule
+from tests.agents.playing import begin, rewards, rollouts_of, view
+
+KNOBS = np.array([64.0, 0.6, 1.0, 1.0, 1.0, 1.0])
+
+
+@pytest.fixture(autouse=True)
+def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "HORIZON_STEPS", 2)
+    monkeypatch.setattr(planner, "NUM_CANDIDATES", 6)
+    monkeypatch.setattr(planner, "NUM_HYPOTHESES", 2)
+
+
+def served(task: str, seed: int, steps: int) -> Rollouts:
+    rollouts = rollouts_of(task, [seed - 1, seed])
+    for _ in range(steps):
+        rollouts.step(np.tile(default_knobs(), (2, 1)))
+    return rollouts
+
+
+@pytest.mark.parametrize("task", ["static_workload", "bursty_workload", "adversarial_multitenant"])
+def test_a_branch_goes_on_as_the_episode_does(task: str) -> None:
+    rollouts = served(task, seed=5, steps=20)
+    branches = Branches(rollouts.task, 3)
+    branches.split_off(rollouts, 1, until_ps=26 * rollouts.task.window_ps)
+    for _ in range(6):
+        rollouts.step(np.tile(KNOBS, (2, 1)))
+        branches.step(np.tile(KNOBS, (3, 1)))
+        for e in range(3):
+            assert branches.terms[e].tobytes() == rollouts.terms[1].tobytes()
+            assert branches.metrics[e].tobytes() == rollouts.metrics[1].tobytes()
+
+
+def test_branching_leaves_the_episode_alone() -> None:
+    plain, branched = served("bursty_workload", 5, 10), served("bursty_workload", 5, 10)
+    branches = Branches(branched.task, 2)
+    branches.split_off(branched, 0, until_ps=15 * branched.task.window_ps)
+    branches.mean_reward(np.tile(KNOBS, (2, 1)), 5)
+    for rollouts in (plain, branched):
+        rollouts.step(np.tile(KNOBS, (2, 1)))
+    assert plain.terms.tobytes() == branched.terms.tobytes()
+
+
+def with_other_future(rollouts: Rollouts) -> Rollouts:
+    """The same present, with every request still to come ten times as long."""
+    state = rollouts.engine.state
+    for e in range(rollouts.num_episodes):
+        coming = slice(int(state.environment["next_arrival"][e]), None)
+        state.requests["output_tokens"][e, coming] *= 10
+    return rollouts
+
+
+def plan(agent: Any, rollouts: Rollouts, step: int) -> Any:
+    begin(agent, rollouts, [4, 5])
+    # What an agent that watched from the start would know of past arrivals.
+    agent._arrived = [np.array([20.0, 20.0])] * (step - 1)
+    return agent.act(view_of(rollouts, step))
+
+
+def test_the_planner_does_not_see_the_traffic_to_come() -> None:
+    chosen = plan(planner.PlannerAgent(), served("bursty_workload", 5, 10), 10)
+    other = plan(planner.PlannerAgent(), with_other_future(served("bursty_workload", 5, 10)), 10)
+    assert np.array_equal(chosen, other)
+
+
+def test_an_episode_is_planned_the_same_alone_as_in_a_batch() -> None:
+    together = rewards(planner.PlannerAgent(), "bursty_workload", [7, 8], steps=6)
+    alone = rewards(planner.PlannerAgent(), "bursty_workload", [8], steps=6)
+    assert np.array_equal(together[:, 1], alone[:, 0])
+
+
+def test_the_clairvoyant_plays_against_what_really_comes() -> None:
+    agent = planner.ClairvoyantAgent()
+    paid = rewards(agent, "bursty_workload", [8], steps=15)
+    from llmserve_env.agents.constant import StaticAgent
+
+    assert paid.mean() > rewards(StaticAgent(), "bursty_workload", [8], steps=15).mean()
+
+
+def test_planning_needs_the_simulator() -> None:
+    with pytest.raises(EpisodeStateError, match="attach"):
+        planner.PlannerAgent().act(view())
+
+
+def test_the_forecast_finds_hypotheses_that_burst_when_the_traffic_does() -> None:
+    task = load_task("bursty_workload")
+    traffic = schedule(task.workload, 12345)
+    now = int(np.flatnonzero(traffic.is_burst)[3])
+    best = Forecast(task).best_hypotheses(traffic.total_rps[:now], 3)
+    from llmserve_env.agents.forecast import FORECAST_SEEDS
+
+    assert all(schedule(task.workload, FORECAST_SEEDS[i]).is_burst[now - 1] for i in best)

@@ -1,0 +1,72 @@
+"""A small OpenAI-compatible HTTP server on loopback with scripted answers: the official client really talks to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = Callable[[dict[str, Any]], str | int]
+"""From the request's JSON: the text of the answer, or an HTTP status to fail with."""
+
+
+@dataclass
+class OpenAIServer:
+    """What was asked so far, and where to ask."""
+
+    base_url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+def _completion(model: str, text: str) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+    }
+
+
+@contextmanager
+def openai_server(answer: Answer) -> Iterator[OpenAIServer]:
+    """Serve `POST /v1/chat/completions` until the block ends."""
+    seen: OpenAIServer
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.requests.append({"path": self.path, **asked})
+            seen.keys.append(self.headers.get("Authorization", ""))
+            given = answer(asked)
+            status, body = (
+                (given, {"error": {"message": "scripted failure", "type": "test"}})
+                if isinstance(given, int)
+                else (200, _completion(asked["model"], given))
+            )
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    seen = OpenAIServer(f"http://127.0.0.1:{server.server_port}/v1")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
