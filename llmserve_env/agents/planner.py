@@ -23,18 +23,19 @@ from llmserve_env.tasks.task import KNOB_NAMES, Task
 
 Array = npt.NDArray[Any]
 
-HORIZON_STEPS = 8
-NUM_CANDIDATES = 32
-NUM_HYPOTHESES = 3
 NUM_REMEMBERED = 4
 """Winners of earlier steps that compete again."""
 
 
 class PlannerAgent:
-    """Model-predictive control over a forecast of `HORIZON_STEPS` windows."""
+    """Model-predictive control over a forecast."""
 
     name = "planner"
     sees_the_future = False
+    horizon_steps = 8
+    """Windows each candidate is kept for when it is tried; as far as the forecast reaches."""
+    num_candidates = 16
+    num_hypotheses = 2
 
     def __init__(self) -> None:
         self._rollouts: Rollouts | None = None
@@ -55,8 +56,7 @@ class PlannerAgent:
 
     def attach(self, rollouts: Rollouts) -> None:
         self._rollouts = rollouts
-        scenarios = 1 if self.sees_the_future else NUM_HYPOTHESES
-        self._branches = self._branches or Branches(rollouts.task, NUM_CANDIDATES * scenarios)
+        self._branches = self._branches or Branches(rollouts.task, self.num_candidates * self.num_hypotheses)
 
     def act(self, view: AgentView) -> Array:
         if self._rollouts is None or self._branches is None:
@@ -67,11 +67,11 @@ class PlannerAgent:
 
     def _plan(self, view: AgentView, index: int, rollouts: Rollouts, branches: Branches) -> Array:
         candidates = self._candidates(view, index)
-        num_steps = min(HORIZON_STEPS, view.task.steps - view.step)
+        num_steps = min(self.horizon_steps, view.task.steps - view.step)
         now_ps = view.step * view.task.window_ps
         until_ps = now_ps + num_steps * view.task.window_ps
         branches.split_off(rollouts, index, until_ps)
-        scenarios = branches.num_episodes // len(candidates)
+        scenarios = self.num_hypotheses
         if self._forecast is not None:
             arrived = np.array([row[index] for row in self._arrived])
             for i, hypothesis in enumerate(self._forecast.best_hypotheses(arrived, scenarios)):
@@ -90,8 +90,8 @@ class PlannerAgent:
         """The knobs in force, earlier winners, every single step from here, and random ones to fill up."""
         here, rng = view.knobs[index], self._rngs[index]
         active = [k for k, name in enumerate(KNOB_NAMES) if name in view.task.knobs.active]
-        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][:NUM_CANDIDATES]
-        while len(found) < NUM_CANDIDATES:
+        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][:self.num_candidates]
+        while len(found) < self.num_candidates:
             base = here if len(found) % 2 else found[int(rng.integers(len(found)))]
             turned = base.copy()
             for k in rng.permutation(active)[: 2 + int(rng.integers(len(active)))]:
@@ -105,6 +105,8 @@ class ClairvoyantAgent(PlannerAgent):
 
     name = "clairvoyant"
     sees_the_future = True
+    num_candidates = 32
+    num_hypotheses = 1
 
 
 def _neighbours(knobs: Array, k: int) -> list[Array]:

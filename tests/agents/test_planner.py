@@ -22,9 +22,9 @@ KNOBS = np.array([64.0, 0.6, 1.0, 1.0, 1.0, 1.0])
 
 @pytest.fixture(autouse=True)
 def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "HORIZON_STEPS", 2)
-    monkeypatch.setattr(planner, "NUM_CANDIDATES", 6)
-    monkeypatch.setattr(planner, "NUM_HYPOTHESES", 2)
+    monkeypatch.setattr(planner.PlannerAgent, "horizon_steps", 2)
+    for kind in (planner.PlannerAgent, planner.ClairvoyantAgent):
+        monkeypatch.setattr(kind, "num_candidates", 6)
 
 
 def served(task: str, seed: int, steps: int) -> Rollouts:

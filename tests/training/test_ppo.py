@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra [train]")
-pytest.importorskip("stable_baselines3", reason="needs the extra [train]")
+import torch
 
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent

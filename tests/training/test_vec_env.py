@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3", reason="needs the extra [train]")
-
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.evaluation.rollout import SEED_RANGES
 from llmserve_env.tasks.catalog import load_task
