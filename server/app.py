@@ -15,10 +15,12 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.staticfiles import StaticFiles
 from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
+from uvicorn.supervisors import Multiprocess
 
+from llmserve_env.errors import ConfigError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from server import errors
-from server.console import console_app
+from server.console import CONSOLE_PATH, console_app
 from server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
 from server.middleware import Gatekeeper
 from server.routes.agents import agent_routes
@@ -68,20 +70,22 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         replace_routes(app, routes(service))
     app.include_router(page_routes())
     app.mount("/web/static", StaticFiles(directory=STATIC), name="static")
-    _run_with(app, service, console_app(app) if chosen.openenv_console else None)
+    _run_with(app, service)
     errors.install(app)
     app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
     return app
 
 
-def _run_with(app: FastAPI, service: Service, console: FastAPI | None) -> None:
-    """Start and stop the parts with the app."""
+def _run_with(app: FastAPI, service: Service) -> None:
+    """Start and stop the parts with the app. OpenEnv's console is built here because it wants a running event loop."""
     stack = AsyncExitStack()
 
     async def start() -> None:
         await service.start()
-        if console is not None:
+        if service.settings.openenv_console:
+            console = console_app()
+            app.mount(CONSOLE_PATH, console)
             await stack.enter_async_context(console.router.lifespan_context(console))
 
     app.router.on_startup.append(start)
@@ -99,15 +103,22 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(host: str, ports: list[int], log_level: str = "info") -> None:
-    """Run one process that listens on all the ports."""
+def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info") -> None:
+    """Listen on all the ports with one process, or several that share the session store."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     config: dict[str, Any] = {"log_level": log_level, "access_log": False, "ws_max_size": MAX_WEBSOCKET_BYTES}
     sockets = [listening_socket(host, port) for port in ports]
-    logging.getLogger("llmserve.server").info(
-        "open http://%s:%d/web", "localhost" if host == "0.0.0.0" else host, ports[0]
-    )
-    uvicorn.Server(uvicorn.Config(app, **config)).run(sockets=sockets)
+    shown = "localhost" if host in ("0.0.0.0", "::") else host
+    logging.getLogger("llmserve.server").info("open http://%s:%d/web", shown, sockets[0].getsockname()[1])
+    if workers == 1:
+        uvicorn.Server(uvicorn.Config(app, **config)).run(sockets=sockets)
+        return
+    if settings().store == "memory":
+        raise ConfigError(
+            "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
+        )
+    shared = uvicorn.Config("server.app:app", workers=workers, **config)
+    Multiprocess(shared, target=uvicorn.Server(shared).run, sockets=sockets).run()
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -115,9 +126,10 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="server", description="Serve the environment over HTTP and WebSocket.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, action="append", help=f"repeat for several (default: {DEFAULT_PORT})")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the sessions (default: 1)")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     asked = parser.parse_args(argv)
-    serve(asked.host, asked.port or [DEFAULT_PORT], asked.log_level)
+    serve(asked.host, asked.port or [DEFAULT_PORT], asked.workers, asked.log_level)
 
 
 app = create_app()

@@ -9,14 +9,13 @@ from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from server import errors
 from server.llmserve_environment import NAME, LLMServeEnvironment
 
-PATH = "/openenv"
+CONSOLE_PATH = "/openenv"
 
 
-def console_app(parent: FastAPI) -> FastAPI:
-    """Mount the page below `/openenv`; the caller runs its lifespan, which a mounted app does not get by itself."""
+def console_app() -> FastAPI:
+    """An app of its own; whoever mounts it runs its lifespan, which a mounted app does not get by itself."""
     console: FastAPI = create_web_interface_app(
         LLMServeEnvironment, ServeAction, ServeObservation, env_name=NAME, state_cls=ServeState, max_concurrent_envs=16
     )
     errors.install(console)
-    parent.mount(PATH, console)
     return console
