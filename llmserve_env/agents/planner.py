@@ -90,7 +90,7 @@ class PlannerAgent:
         """The knobs in force, earlier winners, every single step from here, and random ones to fill up."""
         here, rng = view.knobs[index], self._rngs[index]
         active = [k for k, name in enumerate(KNOB_NAMES) if name in view.task.knobs.active]
-        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][:self.num_candidates]
+        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][: self.num_candidates]
         while len(found) < self.num_candidates:
             base = here if len(found) % 2 else found[int(rng.integers(len(found)))]
             turned = base.copy()

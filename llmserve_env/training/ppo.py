@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from stable_baselines3 import PPO
 
-from llmserve_env.agents.policy import FEATURE_NAMES, LEVELS
-from llmserve_env.evaluation.figures import learning_figure
-from llmserve_env.evaluation.report import commit_of
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.callbacks import Watch
-from llmserve_env.training.export import load_checkpoint, save_policy
+from llmserve_env.training.checkpoint import load_checkpoint
+from llmserve_env.training.results import Record, Trained
 from llmserve_env.training.settings import TrainingRun
 from llmserve_env.training.vec_env import ServingVecEnv
-from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What a run left behind, and where its time went."""
-
-    folder: Path
-    score: float
-    best_step: int
-    total_s: float
-    environment_s: float
-    validation_s: float
-
-    @property
-    def environment_share(self) -> float:
-        """Of the time spent training (validation aside)."""
-        return self.environment_s / max(self.total_s - self.validation_s, 1e-9)
 
 
 def make_model(run: TrainingRun, env: ServingVecEnv) -> PPO:
@@ -69,7 +46,8 @@ def train(run: TrainingRun) -> Trained:
     tasks = [load_task(name) for name in run.tasks]
     checkpoint = run.runs / run.name / "checkpoint"
     env = ServingVecEnv(tasks, run.hyper_parameters.num_envs, run.seed)
-    model, watch = make_model(run, env), Watch(run, checkpoint)
+    record = Record(run)
+    model, watch = make_model(run, env), Watch(run, record, checkpoint)
     if run.resume:
         state = load_checkpoint(model, checkpoint)
         model.num_timesteps = int(state["steps"])
@@ -78,27 +56,5 @@ def train(run: TrainingRun) -> Trained:
     remaining = max(run.num_steps - model.num_timesteps, 0)
     model.learn(remaining, callback=watch, tb_log_name="ppo", reset_num_timesteps=not run.resume)
     total_s = time.perf_counter() - began
-    folder = run.weights / run.name
-    card = _card(run, watch)
-    save_policy(watch.best_layers, card, folder)
-    learning_figure(card).savefig(folder / "curve.png", dpi=110, metadata={"Software": None})
-    return Trained(folder, watch.best_score, watch.best_step, total_s, env.seconds, watch.seconds)
-
-
-def _card(run: TrainingRun, watch: Watch) -> dict[str, Any]:
-    return {
-        "agent": "ppo",
-        "tasks": {name: load_task(name).version for name in run.tasks},
-        "command": run.command,
-        "seed": run.seed,
-        "steps": run.num_steps,
-        "best_step": watch.best_step,
-        "validation": {"score": round(watch.best_score, 4), "episodes": run.num_validation_episodes, "seeds": "tuning"},
-        "environment_version": ENVIRONMENT_VERSION,
-        "package_version": PACKAGE_VERSION,
-        "commit": commit_of(Path(__file__).resolve().parent),
-        "hyper_parameters": run.hyper_parameters.model_dump(mode="json"),
-        "features": FEATURE_NAMES,
-        "levels": LEVELS,
-        "curve": watch.curve,
-    }
+    folder = record.write("stable-baselines3")
+    return Trained(folder, record.best_score, record.best_step, total_s, env.seconds, record.seconds)

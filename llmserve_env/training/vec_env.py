@@ -29,6 +29,7 @@ class ServingVecEnv(VecEnv):
         sizes = [num_envs // len(tasks) + (i < num_envs % len(tasks)) for i in range(len(tasks))]
         if min(sizes) == 0:
             raise ValueError(f"{num_envs} environments cannot be shared by {len(tasks)} tasks; use at least as many")
+        self.render_mode = None
         super().__init__(num_envs, observation_space(), action_space("discrete"))
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._groups = [Rollouts(task, size) for task, size in zip(tasks, sizes, strict=True)]

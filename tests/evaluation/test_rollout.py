@@ -16,7 +16,7 @@ from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
 
 
-@pytest.mark.parametrize(("one", "other"), combinations(SEED_RANGES, 2))
+@pytest.mark.parametrize(("one", "other"), list(combinations(SEED_RANGES, 2)))
 def test_seed_ranges_do_not_meet(one: str, other: str) -> None:
     a, b = SEED_RANGES[one], SEED_RANGES[other]
     assert max(a.start, b.start) >= min(a.stop, b.stop)

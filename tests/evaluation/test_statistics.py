@@ -10,7 +10,8 @@ def test_the_interval_holds_the_mean_and_does_not_change_between_calls() -> None
     values = np.random.default_rng(0).normal(0.5, 0.1, 20).tolist()
     found = summarise(values)
     assert found == summarise(values)
-    assert found.ci95[0] < found.mean == pytest.approx(np.mean(values)) < found.ci95[1]
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.ci95[0] < found.mean < found.ci95[1]
 
 
 def test_the_interval_has_about_the_width_of_the_textbook() -> None:

@@ -15,8 +15,9 @@ from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.features import NUM_FEATURES
 from llmserve_env.evaluation.rollout import play
 from llmserve_env.tasks.catalog import load_task
-from llmserve_env.training.export import load_checkpoint, policy_layers, policy_network, save_checkpoint
+from llmserve_env.training.checkpoint import load_checkpoint, policy_layers, save_checkpoint
 from llmserve_env.training.ppo import make_model, train
+from llmserve_env.training.results import policy_network
 from llmserve_env.training.settings import TrainingRun, hyper_parameters
 from llmserve_env.training.vec_env import ServingVecEnv
 
@@ -52,7 +53,7 @@ def test_training_writes_weights_a_card_and_a_curve(tmp_path: Path) -> None:
     assert trained.folder == folder
     assert {path.name for path in folder.iterdir()} == {"ppo.safetensors", "ppo.json", "curve.png"}
     card = json.loads((folder / "ppo.json").read_text(encoding="utf-8"))
-    assert card["validation"]["score"] == round(trained.score, 4)
+    assert card["score"]["mean"] == round(trained.score, 4)
     assert (card["seed"], card["steps"], card["command"]) == (0, 2048, "python train.py")
     assert len(card["curve"]["validation_steps"]) >= 2
     assert trained.environment_s + trained.validation_s < trained.total_s

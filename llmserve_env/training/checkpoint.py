@@ -1,4 +1,4 @@
-"""Policies and checkpoints as safetensors: what torch learned, in files that cannot run code."""
+"""Checkpoints as safetensors: everything a later run needs to go on, in files that cannot run code."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from safetensors.numpy import save_file
-from safetensors.torch import load_file as load_tensors
-from safetensors.torch import save_file as save_tensors
+from safetensors.torch import load_file, save_file
 from stable_baselines3 import PPO
 
-from llmserve_env.agents.policy import PolicyNetwork
 from llmserve_env.errors import WeightsNotFoundError
+from llmserve_env.training.results import Layers
 
-Array = npt.NDArray[Any]
 
-
-def policy_layers(model: PPO) -> list[tuple[Array, Array]]:
+def policy_layers(model: PPO) -> Layers:
     """Weight and bias of each layer from the observation to the logits."""
     linear = [m for m in model.policy.mlp_extractor.policy_net if isinstance(m, torch.nn.Linear)]
     return [
@@ -29,33 +24,13 @@ def policy_layers(model: PPO) -> list[tuple[Array, Array]]:
     ]
 
 
-def policy_network(layers: list[tuple[Array, Array]], card: dict[str, Any]) -> PolicyNetwork:
-    """The network as agents run it."""
-    weights, biases = zip(*layers, strict=True)
-    return PolicyNetwork(
-        tuple(w.astype(np.float64) for w in weights), tuple(b.astype(np.float64) for b in biases), card
-    )
-
-
-def save_policy(layers: list[tuple[Array, Array]], card: dict[str, Any], folder: Path) -> None:
-    """Write `ppo.safetensors` and `ppo.json`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        f"layers.{i}.{kind}": a
-        for i, layer in enumerate(layers)
-        for kind, a in zip(("weight", "bias"), layer, strict=True)
-    }
-    save_file(tensors, folder / "ppo.safetensors")
-    (folder / "ppo.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-
-
 def save_checkpoint(model: PPO, state: dict[str, Any], folder: Path) -> None:
-    """Everything a later run needs to go on: both networks, the optimizer and what was measured so far."""
+    """Both networks, the optimizer, and what was measured so far."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"policy.{name}": t.contiguous() for name, t in model.policy.state_dict().items()}
     for index, moments in model.policy.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value).contiguous() for name, value in moments.items()}
-    save_tensors(tensors, folder / "checkpoint.safetensors")
+    save_file(tensors, folder / "checkpoint.safetensors")
     (folder / "checkpoint.json").write_text(json.dumps(state), encoding="utf-8")
 
 
@@ -64,7 +39,7 @@ def load_checkpoint(model: PPO, folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.safetensors"
     if not path.is_file():
         raise WeightsNotFoundError(f"there is no checkpoint in {folder} to go on from; start without --resume")
-    tensors = load_tensors(path)
+    tensors = load_file(path)
     policy = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
     model.policy.load_state_dict(policy)
     moments: dict[int, dict[str, Any]] = {}

@@ -1,0 +1,1 @@
+"""The same training and evaluation on a Ray cluster, where one machine is not enough. Needs the extra [ray]."""
