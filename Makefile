@@ -58,6 +58,15 @@ $(VENV)/.train: requirements-train.txt $(VENV)/.project
 	$(BIN)/python -m pip check
 	@touch $@
 
+##@ Run
+
+HOST ?= 127.0.0.1
+PORT ?= 7860
+
+.PHONY: serve
+serve: setup ## Serve the environment and its page at http://127.0.0.1:7860/web (HOST=, PORT= to change)
+	$(BIN)/server --host $(HOST) --port $(PORT)
+
 ##@ Test
 
 .PHONY: test
@@ -104,6 +113,18 @@ types: setup ## Check the types
 format: setup ## Format the code and apply the linter's safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+##@ Measure and document
+
+.PHONY: bench
+bench: setup ## Measure the engine, the environment, and the agreement with recorded vLLM runs
+	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.env
+	$(BIN)/python -m benchmarks.fidelity
+
+.PHONY: docs
+docs: setup ## Rewrite the generated tables in README.md and docs/
+	$(BIN)/python -m scripts.build_docs
 
 ##@ Maintain
 

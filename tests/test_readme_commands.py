@@ -47,7 +47,9 @@ def test_programs_know_their_options(command: str) -> None:
     """`--help` of the program and subcommand lists every option the README gives it."""
     words = [word for word in command.split() if not re.fullmatch(r"[A-Z_]+=\S+", word)]
     start = 3 if words[:2] == ["python", "-m"] else 2 if words[0] == "python" else 1
-    program = [sys.executable, *words[1:start]] if words[0] == "python" else [sys.executable, "-m", "llmserve_env.cli.main"]
+    program = (
+        [sys.executable, *words[1:start]] if words[0] == "python" else [sys.executable, "-m", "llmserve_env.cli.main"]
+    )
     sub = []
     for word in words[start:]:
         if not re.fullmatch(r"[a-z]+", word):
