@@ -108,24 +108,24 @@ class TableBackedEnv(gym.Env[Array, Array]):
     def _serve(self, step: int) -> None:
         knobs, queue = self._knobs[0], self._queue
         tier = int(knobs["quantization_tier"])
-        curve = self.table.over_batch(
-            float(knobs["kv_budget_fraction"]), int(knobs["speculation_depth"]), tier, self._prompt_tokens(step)
+        curve = self.table.over_mix(
+            float(knobs["kv_budget_fraction"]), int(knobs["speculation_depth"]), tier, self._prompts(step)
         )
         start_ps, end_ps = step * self.task.window_ps, (step + 1) * self.task.window_ps
         jitter = draw_jitter(jitter_stream(int(self._seed or 0), step))
         served = queue.serve(curve, int(knobs["batch_cap"]), start_ps, end_ps, jitter)
         self._records.update(queue, served, tier, end_ps)
 
-    def _prompt_tokens(self, step: int) -> float:
-        """Mean prompt of the requests in service or next in line; of the window's own arrivals when there are none."""
-        queue = self._queue
-        held = np.concatenate((queue.running, queue.waiting))
+    def _prompts(self, step: int) -> Array:
+        """Prompts in service or next in line; those of the window's own arrivals when there are none."""
+        queue, window_ps = self._queue, self.task.window_ps
+        room = int(self._knobs[0]["batch_cap"]) * queue.num_replicas
+        held = np.concatenate((queue.running, queue.waiting))[: max(room, len(queue.running))]
         if not len(held):
-            first, last = np.searchsorted(
-                queue.requests.arrival_at_ps, (step * self.task.window_ps, (step + 1) * self.task.window_ps)
-            )
-            held = np.arange(first, last)
-        return float(queue.requests.prompt_tokens[held].mean()) if len(held) else 1.0
+            span_ps = (step * window_ps, (step + 1) * window_ps)
+            held = np.arange(*np.searchsorted(queue.requests.arrival_at_ps, span_ps))
+        prompts: Array = queue.requests.prompt_tokens[held]
+        return prompts if len(prompts) else np.ones(1)
 
     def _observe(self) -> Array:
         out = np.empty((1, NUM_FEATURES), np.float32)

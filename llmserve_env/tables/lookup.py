@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 JITTER = 0.05
 """Standard deviation of the noise on latencies, as a fraction of them."""
-_TTFT_P50, _TTFT_P99, _TPOT = (FIGURES.index(name) for name in ("ttft_p50_ms", "ttft_p99_ms", "tpot_ms"))
+_TTFT_P50, _TTFT_P99, _TPOT, _TPS, _MEMORY, _COST = range(len(FIGURES))
 _WINDOW_KEY = 1_000
 """First part of the keys of jitter streams, apart from the keys that workloads use below the same stream."""
 
@@ -96,18 +96,45 @@ class LookupTable:
 
     def over_batch(self, kv_budget: float, spec_length: int, quant_tier: int, prompt_tokens: float) -> BatchCurve:
         """All batch sizes of one KV budget, nearest depth, nearest tier and prompt bucket."""
+        buckets = self._over_batch_and_bucket(kv_budget, spec_length, quant_tier)
+        return self._curve(buckets[:, self.bucket(prompt_tokens)])
+
+    def over_mix(self, kv_budget: float, spec_length: int, quant_tier: int, prompt_tokens: Array) -> BatchCurve:
+        """The same for a batch of prompts of several lengths, each bucket by its share of them.
+
+        GPU time per token is averaged (so `tps` is a harmonic mean), time per token and cost too; memory is the
+        largest; TTFT is that of the bucket in which the median, or the 99th percentile, of the prompts lies.
+        """
+        buckets = self._over_batch_and_bucket(kv_budget, spec_length, quant_tier)
+        bounds = self.grid.prompt_len_bucket
+        places = np.minimum(np.searchsorted(bounds, prompt_tokens, side="left"), len(bounds) - 1)
+        counts = np.bincount(places, minlength=len(bounds))
+        shares = counts / counts.sum()
+        figures = np.einsum("p,bpf->bf", shares, buckets)
+        figures[:, _TPS] = 1.0 / ((1.0 / buckets[:, :, _TPS]) @ shares)
+        figures[:, _MEMORY] = buckets[:, counts > 0, _MEMORY].max(axis=1)
+        for column, quantile in ((_TTFT_P50, 50), (_TTFT_P99, 99)):
+            figures[:, column] = buckets[:, np.percentile(places, quantile, method="inverted_cdf"), column]
+        # The two may come from different buckets, and a longer prompt may be the quicker one by chance.
+        figures[:, _TTFT_P99] = np.maximum(figures[:, _TTFT_P99], figures[:, _TTFT_P50])
+        return self._curve(figures)
+
+    def _curve(self, figures: Array) -> BatchCurve:
+        return BatchCurve(np.array(self.grid.batch_size, float), figures, self.memory_limit_gb)
+
+    def _over_batch_and_bucket(self, kv_budget: float, spec_length: int, quant_tier: int) -> Array:
         budgets = self.grid.kv_budget
         if not budgets[0] <= kv_budget <= budgets[-1]:
             raise InvalidActionError(f"kv_budget must be from {budgets[0]:g} to {budgets[-1]:g}; got {kv_budget:g}")
-        if not prompt_tokens > 0:
-            raise InvalidActionError(f"prompt_tokens must be above 0; got {prompt_tokens}")
         at = np.array([(size, kv_budget) for size in self.grid.batch_size])
         rest = (nearest(self.grid.spec_length, spec_length), nearest(self.grid.quant_tier, quant_tier))
-        figures = self._interpolate(at)[:, *rest, self.bucket(prompt_tokens)]
-        return BatchCurve(np.array(self.grid.batch_size, float), figures, self.memory_limit_gb)
+        figures: Array = self._interpolate(at)[:, *rest]
+        return figures
 
     def bucket(self, prompt_tokens: float) -> int:
         """Index of the first bucket whose bound this prompt does not exceed; the last one takes all longer ones."""
+        if not prompt_tokens > 0:
+            raise InvalidActionError(f"prompt_tokens must be above 0; got {prompt_tokens}")
         bounds = self.grid.prompt_len_bucket
         return min(int(np.searchsorted(bounds, prompt_tokens, side="left")), len(bounds) - 1)
 

@@ -64,6 +64,18 @@ def test_nothing_is_extrapolated(numbered: LookupTable, knobs: ServingKnobs) -> 
         numbered.lookup(ServingKnobs(8, 0.5), 0)
 
 
+def test_a_mix_of_prompts_spends_the_time_of_each(numbered: LookupTable) -> None:
+    short, long = (numbered.over_batch(0.5, 0, 0, prompt).at(8) for prompt in (64, 8192))
+    mixed = numbered.over_mix(0.5, 0, 0, np.array([10, 64, 64, 5000])).at(8)
+    assert 1 / mixed.tps == pytest.approx(0.75 / short.tps + 0.25 / long.tps)
+    assert mixed.tpot_ms == pytest.approx(0.75 * short.tpot_ms + 0.25 * long.tpot_ms)
+    assert mixed.gpu_mem_gb == max(short.gpu_mem_gb, long.gpu_mem_gb)
+    assert mixed.ttft_p50_ms == short.ttft_p50_ms
+    assert mixed.ttft_p99_ms == max(long.ttft_p99_ms, mixed.ttft_p50_ms)
+    alone = numbered.over_mix(0.5, 0, 0, np.array([10, 64])).at(8)
+    assert (alone.tps, alone.tpot_ms, alone.gpu_mem_gb) == pytest.approx((short.tps, short.tpot_ms, short.gpu_mem_gb))
+
+
 def test_noise_is_gaussian_of_five_percent_on_latencies_alone(numbered: LookupTable) -> None:
     knobs = ServingKnobs(8, 0.5)
     plain = numbered.lookup(knobs, 64)
