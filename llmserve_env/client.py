@@ -39,8 +39,7 @@ def checked_action(action: ServeAction | Mapping[str, Any]) -> ServeAction:
 
 
 def _problem(error: dict[str, Any]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
-    name = str(error["loc"][-1])
+    message, name = str(error["msg"]), str(error["loc"][-1])
     return message if name in message else f"{name}: {message}"
 
 

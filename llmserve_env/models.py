@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOBS, ServingKnobs
@@ -53,7 +54,8 @@ class ServeAction(Action):
         try:
             number = knob.number(value)
         except InvalidActionError as error:
-            raise ValueError(str(error)) from error
+            # OpenEnv sends the error's context as JSON, which a ValueError's context is not.
+            raise PydanticCustomError("knob_out_of_range", "{reason}", {"reason": str(error)}) from error
         match knob.kind:
             case "tier":
                 return TIER_NAMES[int(number)]

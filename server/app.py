@@ -34,6 +34,7 @@ from server.settings import Settings, settings
 DEFAULT_PORT = 8000
 API_VERSION = "1.0.0"
 """OpenEnv's checker reads the protocol's version here."""
+BACKLOG = 2048
 MAX_WEBSOCKET_BYTES = 1_000_000
 
 
@@ -100,6 +101,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((host, port))
+    # Clients that come while the application starts wait for it instead of being turned away.
+    bound.listen(BACKLOG)
     return bound
 
 
@@ -118,7 +121,7 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
             "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
         )
     shared = uvicorn.Config("server.app:app", workers=workers, **config)
-    Multiprocess(shared, target=uvicorn.Server(shared).run, sockets=sockets).run()
+    Multiprocess(shared, sockets=sockets).run()
 
 
 def main(argv: list[str] | None = None) -> None:

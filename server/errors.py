@@ -15,6 +15,7 @@ from llmserve_env.errors import (
     ConfigError,
     EpisodeStateError,
     InvalidActionError,
+    InvalidLogError,
     LLMServeError,
     MissingCredentialError,
     UnknownTaskError,
@@ -48,6 +49,7 @@ STATUS: dict[type[LLMServeError], int] = {
     StepConflictError: 409,
     VersionMismatchError: 409,
     InvalidActionError: 422,
+    InvalidLogError: 422,
     ConfigError: 422,
     WeightsNotFoundError: 503,
     MissingCredentialError: 503,
@@ -66,7 +68,7 @@ def status_of(error: LLMServeError) -> int:
 def problem(error: dict[str, Any]) -> dict[str, Any]:
     """One validation problem: where, what is wrong, and what is allowed."""
     field = ".".join(str(part) for part in error["loc"] if part != "body")
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = str(error["msg"])
     if error["type"] == "extra_forbidden" and "action" in error["loc"]:
         message = (
             f"unknown field {str(error['loc'][-1])[:80]!r}; allowed: {', '.join(NAMES)} (aliases: {', '.join(ALIASES)})"

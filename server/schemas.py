@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.models import EpisodeLog, GradeReport, ServeAction, ServeState, WireModel
@@ -14,7 +15,7 @@ MAX_ID = 255
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("must be printable text without line breaks or control characters")
+        raise PydanticCustomError("not_printable", "must be printable text without line breaks or control characters")
     return text
 
 

@@ -42,7 +42,7 @@ def task_info(task: Task) -> TaskInfo:
         memory_limit_gb=task.deployment.memory_limit_gb,
         replicas=task.deployment.replicas,
         reward_weights=task.reward.weights.model_dump(),
-        grader_weights=dict(task.grader.weights),
+        grader_weights={str(name): weight for name, weight in task.grader.weights.items()},
     )
 
 

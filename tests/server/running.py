@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LISTENING = re.compile(r"running on (?:socket \('[\d.]+', (\d+)\)|http://[\d.]+:(\d+))")
+LISTENING = re.compile(r"open http://[\d.]+:(\d+)/web")
 
 
 class RunningServer:
@@ -35,11 +36,14 @@ class RunningServer:
 
     def _wait_until_listening(self) -> int:
         assert self._process.stderr is not None
-        said = []
+        said: list[str] = []
         for line in self._process.stderr:
             said.append(line)
             if found := LISTENING.search(line):
-                return int(found.group(1) or found.group(2))
+                # What it says from here on must be read too, or it would wait for a reader.
+                self._reader = threading.Thread(target=said.extend, args=(self._process.stderr,), daemon=True)
+                self._reader.start()
+                return int(found.group(1))
         raise AssertionError("the server did not start:\n" + "".join(said))
 
     @property
@@ -59,6 +63,7 @@ class RunningServer:
 
     def _finish(self) -> None:
         self._process.wait(timeout=30)
+        self._reader.join(timeout=30)
         assert self._process.stderr is not None
         self._process.stderr.close()
 

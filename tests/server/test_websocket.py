@@ -1,0 +1,121 @@
+"""OpenEnv's WebSocket and its typed client, against a server with real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
+from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
+from llmserve_env.models import ServeAction
+from tests.server.running import RunningServer
+
+ACTION = {"batch_cap": 96, "speculation_depth": 1}
+
+
+def say(socket: Any, kind: str, **data: Any) -> dict[str, Any]:
+    socket.send_json({"type": kind, "data": data} if kind != "state" else {"type": kind})
+    found: dict[str, Any] = socket.receive_json()
+    return found
+
+
+def test_a_connection_is_a_session(client: TestClient) -> None:
+    with client.websocket_connect("/ws") as one, client.websocket_connect("/ws") as two:
+        for socket, name in ((one, "first"), (two, "second")):
+            say(socket, "reset", task_id="bursty_workload", seed=4, episode_id=name)
+        rewards = [say(one, "step", **ACTION)["data"]["reward"] for _ in range(3)]
+        assert [say(two, "step", **ACTION)["data"]["reward"] for _ in range(3)] == rewards
+        state = say(one, "state")["data"]
+        assert (state["episode_id"], state["step_count"], state["task_id"]) == ("first", 3, "bursty_workload")
+
+
+def test_bad_messages_are_answered_and_the_session_goes_on(client: TestClient) -> None:
+    with client.websocket_connect("/ws") as socket:
+        for asked in (
+            {"task_id": "nope"},
+            {"seed": -1},
+            {"colour": "red"},
+            {"config": {"x": 1}},
+            {"seed": "x"},
+            {"episode_id": "\n"},
+        ):
+            assert say(socket, "reset", **asked)["type"] == "error"
+        say(socket, "reset", seed=1)
+        refused = say(socket, "step", batch_cap=0)["data"]
+        assert "from 1 to 512" in str(refused["errors"])
+        assert say(socket, "step")["data"]["observation"]["step_index"] == 1
+
+
+def test_a_step_before_any_reset_starts_the_first_task(client: TestClient) -> None:
+    with client.websocket_connect("/ws") as socket:
+        assert say(socket, "step")["data"]["observation"]["task_id"] == "static_workload"
+
+
+def test_an_episode_played_over_a_socket_can_be_graded_afterwards(client: TestClient) -> None:
+    with client.websocket_connect("/ws") as socket:
+        say(socket, "reset", seed=1, episode_id="played")
+        for _ in range(5):
+            say(socket, "step", **ACTION)
+        say(socket, "reset", seed=2)
+        assert client.post("/grader", json={"session_id": "played"}).json()["steps"] == 5
+
+
+def test_both_clients_tell_the_same_story(running: RunningServer) -> None:
+    with LLMServeEnv.from_url(running.url) as http, LLMServeWSEnv(running.url).sync() as ws:
+        observation = http.reset(task_id="static_workload", seed=42)
+        result = ws.reset(task_id="static_workload", seed=42, episode_id="ws")
+        assert result.observation == observation
+        while not observation.done:
+            observation, reward, done, info = http.step(ACTION)
+            result = ws.step(ServeAction(batch_cap=96, speculation_depth=1))
+            assert (result.reward, result.done, result.observation) == (reward, done, observation)
+            assert set(info) == {"reward_terms", "phase", "held_knobs"}
+        assert http.grade().score == ws.state().score
+        assert http.log().seed == 42
+        assert next(task["id"] for task in http.tasks()) == "static_workload"
+
+
+def test_the_asynchronous_client_steps_too(running: RunningServer) -> None:
+    async def play() -> int:
+        async with LlmserveEnv(running.url) as env:
+            await env.reset(seed=3)
+            await env.step(ServeAction(batch_cap=64))
+            return int((await env.state()).step_count)
+
+    assert asyncio.run(play()) == 1
+
+
+def test_errors_come_back_as_exceptions(running: RunningServer) -> None:
+    with LLMServeEnv.from_url(running.url) as env:
+        with pytest.raises(EpisodeStateError, match="reset"):
+            env.step({})
+        with pytest.raises(UnknownTaskError, match="known: static_workload"):
+            env.reset(task_id="nope")
+        env.reset(seed=1)
+        with pytest.raises(InvalidActionError, match="batch_cap must be a whole number from 1 to 512"):
+            env.step({"batch_cap": 0})
+        with pytest.raises(ServerError, match="seed"):
+            env.reset(seed=-1)
+        with pytest.raises(EpisodeStateError, match="no session"):
+            env.attach("elsewhere")
+    with LLMServeEnv.from_url("http://127.0.0.1:1") as nowhere, pytest.raises(ServerError, match="no answer"):
+        nowhere.reset()
+
+
+def test_a_client_can_go_on_with_a_session(running: RunningServer) -> None:
+    with LLMServeEnv.from_url(running.url) as env, LLMServeEnv.from_url(running.url) as other:
+        env.reset(seed=1)
+        env.step(ACTION)
+        assert env.session_id is not None
+        assert other.attach(env.session_id).step_count == 1
+        assert other.step(ACTION)[0].step_index == 2
+
+
+def test_a_space_has_its_address() -> None:
+    with LLMServeEnv.from_hub("Some-Org/LLM_Serve.Env") as env:
+        assert str(env._http.base_url) == "https://some-org-llm-serve-env.hf.space"
+    with pytest.raises(ValueError, match="owner/name"):
+        LLMServeEnv.from_hub("nobody")
