@@ -5,6 +5,7 @@
     ├── UnknownTaskError         no task of that id
     ├── InvalidActionError       a knob unknown, out of range or of the wrong type
     ├── EpisodeStateError        a step before reset, or after the end
+    ├── InvalidLogError          an episode log that no episode could have produced
     ├── TraceFormatError         a request log that cannot be read
     ├── ProfileError             a latency profile that is missing or physically impossible
     ├── WeightsNotFoundError     no trained policy for that task
@@ -38,6 +39,10 @@ class InvalidActionError(LLMServeError):
 
 class EpisodeStateError(LLMServeError):
     """The episode cannot do this now: it has not been reset, or it is over."""
+
+
+class InvalidLogError(LLMServeError):
+    """A log is not what an episode of its task produces: other rewards, values out of range, too many steps."""
 
 
 class TraceFormatError(LLMServeError):

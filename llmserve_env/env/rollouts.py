@@ -14,6 +14,7 @@ from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
 from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
+from llmserve_env.units import BYTES_PER_GB
 from llmserve_env.workloads import WorkloadSpec, describe, sample
 
 Array = npt.NDArray[Any]
@@ -42,10 +43,14 @@ def scoring_record(task: Task, weights: RewardWeights) -> Array:
     for k, name in enumerate(task.workload.class_names):
         row["class_weight"][k] = task.reward.class_weights[name]
         row["quality"][k] = task.reward.quality[name]
-    for name in ("itl_target_ms", "busy_share"):
+    for name in ("itl_comfort_ms", "itl_limit_ms", "busy_share"):
         row[name] = getattr(task.reward, name)
     row["memory_limit_gb"] = task.deployment.memory_limit_gb
     row["price_usd_per_hour"] = task.fleet.costs.price_usd_per_hour
+    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers) / BYTES_PER_GB
+    row["idle_gpus"] = (
+        (1.0 - task.reward.busy_share) * task.fleet.num_replicas * lightest_gb / task.deployment.memory_limit_gb
+    )
     row["max_gpus"] = task.fleet.max_num_replicas
     row["window_s"] = task.window_s
     row["is_active"] = [name in task.knobs.active for name in KNOB_NAMES]

@@ -31,6 +31,7 @@ KnobName = Literal[
     "prefill_decode_split",
     "priority_routing",
 ]
+ComponentName = Literal["throughput", "slo", "ttft", "itl", "cost", "memory", "stability"]
 NOMINAL_SEQUENCES = 256
 """Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on such GPUs)."""
 Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
@@ -44,6 +45,8 @@ class DeploymentSpec(Part):
     prefill_replicas: Annotated[int, Field(strict=True, ge=0)] = 0
     memory_limit_gb: Positive
     token_budget: Count = 2048
+    long_prefill_threshold: Annotated[int, Field(strict=True, ge=0)] = 0
+    """Most tokens of one prompt per iteration, so that short prompts join a long one; 0 for no limit."""
     max_model_len: Count = 16_384
     prefix_caching: bool = False
     waiting_room: tuple[Count, ...]
@@ -73,17 +76,29 @@ class RewardSpec(Part):
     """What the terms are measured against; docs/metrics.md has the formulas."""
 
     weights: RewardWeights
-    itl_target_ms: Positive
+    itl_comfort_ms: NonNegative
+    """Mean time between tokens below which faster is no better."""
+    itl_limit_ms: Positive
+    """Mean time between tokens from which slower is no worse."""
     busy_share: Fraction = 0.5
     """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
     class_weights: dict[Name, NonNegative]
     quality: dict[Name, Quality]
+    """What an answer is worth to who pays for it, by tier: a price, not an accuracy."""
+
+    @model_validator(mode="after")
+    def _comfort_is_below_the_limit(self) -> RewardSpec:
+        if self.itl_comfort_ms >= self.itl_limit_ms:
+            raise ValueError(
+                f"itl_comfort_ms must be below itl_limit_ms; got {self.itl_comfort_ms:g} and {self.itl_limit_ms:g}"
+            )
+        return self
 
 
 class GraderSpec(Part):
     """Weights of the score's components; they add up to 1."""
 
-    weights: dict[Name, Fraction]
+    weights: dict[ComponentName, Fraction]
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> GraderSpec:
@@ -168,6 +183,7 @@ class Task(Part):
             activation_reserve_bytes=spec.token_budget * costs.activation_bytes_per_token
             + NOMINAL_SEQUENCES * costs.logits_bytes_per_sequence,
             token_budget=spec.token_budget,
+            long_prefill_threshold=spec.long_prefill_threshold,
             max_model_len=spec.max_model_len,
             prefix_caching=spec.prefix_caching,
             waiting_room=room[:MAX_CLASSES],

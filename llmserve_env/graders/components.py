@@ -1,0 +1,51 @@
+"""What a score is made of: one number in [0, 1] per component and episode, higher is better.
+
+Savings (memory, cost), smoothness (itl) and stability count in proportion to the traffic that was served as promised, so
+that dropping requests cannot earn them. Steps that were not played count as nothing served. docs/metrics.md has the
+formulas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llmserve_env.env.episode import Episode
+from llmserve_env.env.knob_values import KNOBS
+
+Array = npt.NDArray[Any]
+
+COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
+_BATCH_CAP, _KV_BUDGET = 0, 1
+
+
+def per_step(terms: Array) -> dict[str, Array]:
+    """Components of each window that are means over the episode: all but stability."""
+    return {
+        "throughput": terms["throughput"],
+        "slo": terms["slo"],
+        "ttft": 1.0 - terms["ttft"],
+        "itl": 1.0 - terms["itl"],
+        "cost": terms["slo"] * (1.0 - terms["cost"]),
+        "memory": terms["slo"] * (1.0 - terms["memory"]),
+    }
+
+
+def stability(knobs: Array) -> float:
+    """One less the mean change per step of the batch cap (in octaves) and the KV budget, each over its whole range."""
+    if len(knobs) < 2:
+        return 1.0
+    octaves = np.abs(np.diff(np.log2(knobs[:, _BATCH_CAP]))) / np.log2(KNOBS[_BATCH_CAP].high)
+    budget = np.abs(np.diff(knobs[:, _KV_BUDGET])) / (KNOBS[_KV_BUDGET].high - KNOBS[_KV_BUDGET].low)
+    return 1.0 - 0.5 * float(octaves.mean() + budget.mean())
+
+
+def components(episode: Episode) -> dict[str, float]:
+    """All components of an episode, over every step the task has."""
+    steps, n = episode.task.steps, episode.step_count
+    terms, knobs = episode.trajectory.terms[:n], episode.trajectory.knobs[:n]
+    found = {name: float(values.sum()) / steps for name, values in per_step(terms).items()}
+    found["stability"] = found["slo"] * stability(knobs)
+    return found

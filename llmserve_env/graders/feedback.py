@@ -1,0 +1,51 @@
+"""A grade in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmserve_env.env.episode import Episode
+from llmserve_env.graders.references import Reference
+
+_STRONG, _WEAK = 0.9, 0.5
+_ADVICE = {
+    "throughput": "too little of the traffic was answered in time at full value",
+    "slo": "too many requests waited longer than promised for their first token",
+    "ttft": "first tokens came late: raise the batch cap or the KV budget before bursts, or lower the precision",
+    "itl": "streams were slow: smaller batches, speculation while drafts are accepted, or a lower precision help",
+    "cost": "the fleet was billed for more memory or GPUs than the traffic needed",
+    "memory": "the KV pool was larger than the traffic needed, or so small that requests lost their blocks",
+    "stability": "batch cap and KV budget were moved more than they had to be",
+}
+
+
+def feedback_for(
+    episode: Episode, normalised: dict[str, float], measured: dict[str, float], reference: Reference
+) -> str:
+    """Sentences: what is missing, what went well, what cost points, and what happened on the way."""
+    if episode.step_count == 0:
+        return "The log is empty: nothing was served, so the score is 0."
+    said = []
+    missing = episode.task.steps - episode.step_count
+    if missing:
+        said.append(f"Truncated: {missing} of {episode.task.steps} steps are missing and count as nothing served.")
+    if not reference.is_frozen:
+        said.append("This task has no frozen references: components count as measured, from 0 to 1.")
+    strong = [name for name, value in normalised.items() if value >= _STRONG]
+    if strong:
+        said.append(f"At or near the reference optimum: {', '.join(strong)}.")
+    for name in sorted(normalised, key=normalised.__getitem__):
+        if normalised[name] < _WEAK:
+            said.append(f"{name} {normalised[name]:.2f} (measured {measured[name]:.3f}): {_ADVICE[name]}.")
+    said.append(_incidents(episode))
+    return " ".join(said)
+
+
+def _incidents(episode: Episode) -> str:
+    window = episode.trajectory.window[: episode.step_count]
+    counts = {name: int(np.sum(window[name])) for name in ("arrived", "rejected", "abandoned", "preemptions", "ooms")}
+    lost = counts["rejected"] + counts["abandoned"]
+    return (
+        f"Of {counts['arrived']} requests {lost} were turned away or left; "
+        f"{counts['preemptions']} preemptions, {counts['ooms']} out-of-memory restarts."
+    )

@@ -1,0 +1,89 @@
+"""Grades: a score in [0, 1] with its breakdown and the reasons in words, the same for the same actions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from llmserve_env.env.episode import Episode, EpisodeLog, replay
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.errors import InvalidLogError
+from llmserve_env.graders.components import components
+from llmserve_env.graders.feedback import feedback_for
+from llmserve_env.graders.references import reference_for
+from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.task import Task
+
+REWARD_TOLERANCE = 1e-9
+"""Rewards of a log may differ from its replay by rounding in transport, and by no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """A score and where it comes from."""
+
+    score: float
+    breakdown: dict[str, float]
+    """Per component: its normalised value under its name, what was measured under `<name>_raw`."""
+    feedback: str
+    task_id: str
+    task_version: int
+    seed: int
+    num_steps: int
+    mode: str = "sim"
+
+
+def grade(log: EpisodeLog, task: Task | None = None) -> Grade:
+    """Grade a log by replaying it: only what its actions do counts, not what it says about itself."""
+    task = task or load_task(log.task_id)
+    check_log(log, task)
+    episode = replay(log, task)
+    for step, (claimed, paid) in enumerate(zip(log.rewards, episode.trajectory.terms["reward"], strict=False)):
+        if abs(claimed - float(paid)) > REWARD_TOLERANCE:
+            raise InvalidLogError(
+                f"step {step + 1} claims a reward of {claimed!r}, but its replay pays {float(paid)!r}: "
+                "the log was edited, reordered or recorded with other reward weights; play it again"
+            )
+    return grade_episode(episode)
+
+
+def grade_episode(episode: Episode) -> Grade:
+    """Grade an episode that this process has played itself."""
+    measured = components(episode)
+    reference = reference_for(episode.task)
+    weights = episode.task.grader.weights
+    normalised = {name: reference.normalised(name, measured[name]) for name in weights}
+    score = sum(weight * normalised[name] for name, weight in weights.items()) if episode.step_count else 0.0
+    breakdown: dict[str, float] = dict(normalised) if episode.step_count else dict.fromkeys(normalised, 0.0)
+    breakdown |= {f"{name}_raw": value for name, value in measured.items()}
+    return Grade(
+        score=min(max(score, 0.0), 1.0),
+        breakdown=breakdown,
+        feedback=feedback_for(episode, normalised, measured, reference),
+        task_id=episode.task.id,
+        task_version=episode.task.version,
+        seed=int(episode.seed or 0),
+        num_steps=episode.step_count,
+    )
+
+
+def check_log(log: EpisodeLog, task: Task) -> None:
+    """Refuse what no episode of the task could have produced."""
+    if log.task_id != task.id:
+        raise InvalidLogError(
+            f"the log is of {log.task_id!r}, not of {task.id!r}; grade it as the task it was played on"
+        )
+    if len(log.actions) > task.steps:
+        raise InvalidLogError(f"the log has {len(log.actions)} actions; {task.id} has {task.steps} steps")
+    if log.rewards and len(log.rewards) != len(log.actions):
+        raise InvalidLogError(f"the log has {len(log.actions)} actions but {len(log.rewards)} rewards; give one each")
+    for step, reward in enumerate(log.rewards):
+        if not math.isfinite(reward):
+            raise InvalidLogError(f"the reward of step {step + 1} is {reward!r}; rewards are finite numbers")
+    for step, action in enumerate(log.actions):
+        if len(action) != len(KNOBS):
+            raise InvalidLogError(f"the action of step {step + 1} has {len(action)} knobs; it must have {len(KNOBS)}")
+        for knob, value in zip(KNOBS, action, strict=True):
+            whole = knob.kind == "float" or float(value).is_integer()
+            if not (math.isfinite(value) and knob.low <= value <= knob.high and whole):
+                raise InvalidLogError(f"step {step + 1}: {knob.name} must be {knob.allowed}; got {value!r}")
