@@ -1,8 +1,8 @@
 """What a score is made of: one number in [0, 1] per component and episode, higher is better.
 
-Savings (memory, cost), smoothness (itl) and stability count in proportion to the traffic that was served as promised, so
-that dropping requests cannot earn them. Steps that were not played count as nothing served. docs/metrics.md has the
-formulas.
+Savings (memory, cost), smoothness (itl) and stability count in proportion to the traffic that was served as promised,
+so that dropping requests cannot earn them. Steps that were not played count as nothing served. docs/metrics.md has
+the formulas.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def grade_episode(episode: Episode) -> Grade:
     """Grade an episode that this process has played itself."""
     measured = components(episode)
     reference = reference_for(episode.task)
-    weights = episode.task.grader.weights
+    weights: dict[str, float] = {str(name): weight for name, weight in episode.task.grader.weights.items()}
     normalised = {name: reference.normalised(name, measured[name]) for name in weights}
     score = sum(weight * normalised[name] for name, weight in weights.items()) if episode.step_count else 0.0
     breakdown: dict[str, float] = dict(normalised) if episode.step_count else dict.fromkeys(normalised, 0.0)
