@@ -99,6 +99,8 @@ class GraderSpec(Part):
     """Weights of the score's components; they add up to 1."""
 
     weights: dict[ComponentName, Fraction]
+    from_baseline: tuple[ComponentName, ...] = ()
+    """Components measured from vLLM's defaults up, instead of from a random agent's figures."""
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> GraderSpec:
