@@ -49,7 +49,7 @@ class RequestTable:
     def __post_init__(self) -> None:
         n = len(self.arrival_at_ps)
         for name, dtype in _DTYPES.items():
-            column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
+            column: Array = np.ascontiguousarray(getattr(self, name), dtype=dtype)
             if column.shape != (n,):
                 raise ValueError(f"{name} must have {n} rows like arrival_at_ps; got shape {column.shape}")
             object.__setattr__(self, name, column)
