@@ -37,10 +37,10 @@ def mean_score(task: Task, knobs: Array, seeds: Sequence[int]) -> float:
 
 def _suggest(trial: optuna.Trial, knob: Knob) -> float:
     if knob.kind == "float":
-        return trial.suggest_float(knob.name, knob.low, knob.high, step=0.01)
+        return float(trial.suggest_float(knob.name, knob.low, knob.high, step=0.01))
     if knob.high > 100:
-        return trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=True)
-    return trial.suggest_int(knob.name, int(knob.low), int(knob.high))
+        return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=True))
+    return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high)))
 
 
 def _proposal(trial: optuna.Trial, task: Task) -> Array:
@@ -59,7 +59,7 @@ def search(
     seeds = list(SEED_RANGES["tuning"][:num_seeds])
     study = optuna.create_study(
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=num_trials // 3),
+        sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=num_trials // 3),
     )
 
     def objective(trial: optuna.Trial) -> float:
