@@ -63,13 +63,13 @@ class Branches(Rollouts):
         _rows_as_bytes(state.progress)[slots, rows] = _rows_as_bytes(_PENDING)
         state.environment["num_requests"][slots] = arrived + len(coming)
 
-    def mean_reward(self, knobs: Array, num_steps: int) -> Array:
-        """Mean reward of each slot when it keeps its knobs for some steps."""
+    def mean_reward(self, plans: Array) -> Array:
+        """Mean reward of each slot under its plan; plans have the shape (steps, slots, 6)."""
         total = np.zeros(self.num_episodes)
-        for _ in range(num_steps):
+        for knobs in plans:
             self.step(knobs)
             total += self.terms["reward"]
-        return total / num_steps
+        return total / len(plans)
 
 
 def _pending() -> Array:

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.branching import Branches
+from llmserve_env.agents.constant import tuned_knobs
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.env.rollouts import Rollouts
-from llmserve_env.errors import EpisodeStateError
+from llmserve_env.errors import EpisodeStateError, WeightsNotFoundError
 from llmserve_env.tasks.task import KNOB_NAMES, Task
 
 Array = npt.NDArray[Any]
@@ -34,6 +35,8 @@ class PlannerAgent:
     sees_the_future = False
     horizon_steps = 8
     """Windows each candidate is kept for when it is tried; as far as the forecast reaches."""
+    commit_steps = 4
+    """Windows after which half of the candidates go back to the tuned constant, where there is one."""
     num_candidates = 16
     num_hypotheses = 2
 
@@ -43,6 +46,7 @@ class PlannerAgent:
         self._forecast: Forecast | None = None
         self._task: Task | None = None
         self._rngs: Sequence[np.random.Generator] = ()
+        self._base: Array | None = None
         self._winners: list[list[Array]] = []
         self._arrived: list[Array] = []
 
@@ -50,6 +54,7 @@ class PlannerAgent:
         if task is not self._task:
             self._task, self._branches = task, None
             self._forecast = None if self.sees_the_future else Forecast(task)
+        self._base = known_constant(task)
         self._rngs = rngs
         self._winners = [[] for _ in rngs]
         self._arrived = []
@@ -77,10 +82,17 @@ class PlannerAgent:
             for i, hypothesis in enumerate(self._forecast.best_hypotheses(arrived, scenarios)):
                 slots = slice(i * len(candidates), (i + 1) * len(candidates))
                 branches.replace_future(slots, self._forecast.arrivals_between(int(hypothesis), now_ps, until_ps))
-        rewards = branches.mean_reward(np.tile(candidates, (scenarios, 1)), num_steps)
+        rewards = branches.mean_reward(np.tile(self._plans(candidates, num_steps), (1, scenarios, 1)))
         best: Array = candidates[int(np.argmax(rewards.reshape(scenarios, -1).mean(axis=0)))]
         self._remember(index, best)
         return best
+
+    def _plans(self, candidates: Array, num_steps: int) -> Array:
+        """Knobs of every step and candidate: half of them go back to the base after a while, half stay."""
+        plans = np.tile(candidates, (num_steps, 1, 1))
+        if self._base is not None:
+            plans[self.commit_steps :, 1::2] = self._base
+        return plans
 
     def _remember(self, index: int, knobs: Array) -> None:
         earlier = [w for w in self._winners[index] if not np.array_equal(w, knobs)]
@@ -90,7 +102,10 @@ class PlannerAgent:
         """The knobs in force, earlier winners, every single step from here, and random ones to fill up."""
         here, rng = view.knobs[index], self._rngs[index]
         active = [k for k, name in enumerate(KNOB_NAMES) if name in view.task.knobs.active]
-        found = [here, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][: self.num_candidates]
+        known = [here] if self._base is None else [here, self._base]
+        found = [*known, *self._winners[index], *(n for k in active for n in _neighbours(here, k))][
+            : self.num_candidates
+        ]
         while len(found) < self.num_candidates:
             base = here if len(found) % 2 else found[int(rng.integers(len(found)))]
             turned = base.copy()
@@ -105,8 +120,17 @@ class ClairvoyantAgent(PlannerAgent):
 
     name = "clairvoyant"
     sees_the_future = True
+    horizon_steps = 12
     num_candidates = 32
     num_hypotheses = 1
+
+
+def known_constant(task: Task) -> Array | None:
+    """The tuned constant, which plans may fall back on; tasks without one do without."""
+    try:
+        return tuned_knobs(task)
+    except WeightsNotFoundError:
+        return None
 
 
 def _neighbours(knobs: Array, k: int) -> list[Array]:

@@ -51,7 +51,7 @@ def test_branching_leaves_the_episode_alone() -> None:
     plain, branched = served("bursty_workload", 5, 10), served("bursty_workload", 5, 10)
     branches = Branches(branched.task, 2)
     branches.split_off(branched, 0, until_ps=15 * branched.task.window_ps)
-    branches.mean_reward(np.tile(KNOBS, (2, 1)), 5)
+    branches.mean_reward(np.tile(KNOBS, (5, 2, 1)))
     for rollouts in (plain, branched):
         rollouts.step(np.tile(KNOBS, (2, 1)))
     assert plain.terms.tobytes() == branched.terms.tobytes()
