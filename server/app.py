@@ -24,7 +24,7 @@ from server.console import CONSOLE_PATH, console_app
 from server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
 from server.middleware import Gatekeeper
 from server.routes.agents import agent_routes
-from server.routes.control import control_routes
+from server.routes.control import control_routes, quick_step_route
 from server.routes.information import information_routes
 from server.routes.pages import STATIC, page_routes
 from server.routes.scoring import scoring_routes
@@ -70,6 +70,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     for routes in (control_routes, information_routes, scoring_routes, agent_routes):
         replace_routes(app, routes(service))
     app.include_router(page_routes())
+    app.router.routes.insert(0, quick_step_route(service))
     app.mount("/web/static", StaticFiles(directory=STATIC), name="static")
     _run_with(app, service)
     errors.install(app)
@@ -109,7 +110,13 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info") -> None:
     """Listen on all the ports with one process, or several that share the session store."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    config: dict[str, Any] = {"log_level": log_level, "access_log": False, "ws_max_size": MAX_WEBSOCKET_BYTES}
+    config: dict[str, Any] = {
+        "log_level": log_level,
+        "access_log": False,
+        "ws_max_size": MAX_WEBSOCKET_BYTES,
+        # Compressing an observation takes longer than simulating its window.
+        "ws_per_message_deflate": False,
+    }
     sockets = [listening_socket(host, port) for port in ports]
     shown = "localhost" if host in ("0.0.0.0", "::") else host
     logging.getLogger("llmserve.server").info("open http://%s:%d/web", shown, sockets[0].getsockname()[1])

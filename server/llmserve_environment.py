@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -75,20 +76,37 @@ class LLMServeEnvironment(Environment):
             chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
         task = known_task(chosen)
         self._overrides = asked.config.overrides()
-        episode = Episode(task, weights=weights_for(task, self._overrides))
-        episode.reset(new_seed() if seed is None else seed)
-        self._episode, self._episode_id, self._score = episode, episode_id or uuid.uuid4().hex, None
+        self._episode = Episode(task, weights=weights_for(task, self._overrides))
+        self._episode.reset(new_seed() if seed is None else seed)
+        self._episode_id, self._score = episode_id or uuid.uuid4().hex, None
         return self._seen()
 
     def step(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
         """Serve one window; an environment that was never reset starts with the first task."""
+        episode = self._advance(action)
+        if episode.is_done:
+            self._score = score_of(episode)
+        return self._seen()
+
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **options: Any
+    ) -> ServeObservation:
+        """As `reset`, beside the event loop."""
+        return await asyncio.to_thread(self.reset, seed, episode_id, **options)
+
+    async def step_async(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
+        """As `step`, on the event loop: a window is served in less time than a thread takes to wake up."""
+        episode = self._advance(action)
+        if episode.is_done:
+            self._score = await asyncio.to_thread(score_of, episode)
+        return self._seen()
+
+    def _advance(self, action: ServeAction) -> Episode:
         if self._episode is None:
             self.reset()
         episode = self._current()
         episode.step(np.array(action.numbers()))
-        if episode.is_done:
-            self._score = score_of(episode)
-        return self._seen()
+        return episode
 
     @property
     def state(self) -> ServeState:

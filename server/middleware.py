@@ -108,10 +108,8 @@ class _Exchange:
     def _note(self, path: str, client: str, took_s: float) -> None:
         # The route's pattern, not the path, so that strange paths cannot fill the operators' tables.
         route = getattr(self._scope.get("route"), "path", "other")
-        operations = self._gate._operations
         method = self._scope["method"] if self._scope["method"] in METHODS else "other"
-        operations.requests.labels(method, route, str(self._status)).inc()
-        operations.latency.labels(route).observe(took_s)
+        self._gate._operations.note_request(method, route, self._status, took_s)
         if self._gate._logs:
             log.info(
                 "%s %s %d %.1f ms id=%s client=%s",

@@ -22,4 +22,21 @@ class Operations:
         self.live_sessions = Gauge("llmserve_live_sessions", "Sessions in memory", registry=self.registry)
         self.stored_sessions = Gauge("llmserve_stored_sessions", "Sessions in the store", registry=self.registry)
         self.websockets = Gauge("llmserve_websocket_sessions", "Open OpenEnv WebSockets", registry=self.registry)
+        self._steps_of: dict[str, Counter] = {}
+        self._request_of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.limited = Counter("llmserve_rate_limited", "Requests answered 429", registry=self.registry)
+
+    def steps_of(self, task_id: str) -> Counter:
+        """The counter of a task, remembered: finding it by label takes longer than counting."""
+        if task_id not in self._steps_of:
+            self._steps_of[task_id] = self.steps.labels(task_id)
+        return self._steps_of[task_id]
+
+    def note_request(self, method: str, route: str, status: int, took_s: float) -> None:
+        """Count one answered request."""
+        key = (method, route, status)
+        if key not in self._request_of:
+            self._request_of[key] = self.requests.labels(method, route, str(status)), self.latency.labels(route)
+        count, latency = self._request_of[key]
+        count.inc()
+        latency.observe(took_s)

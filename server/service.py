@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
@@ -92,6 +93,9 @@ class Service:
 
     async def _warm(self) -> None:
         await self.quick(warm_up)
+        # What is loaded by now stays: looking through it again would be most of the garbage collector's work.
+        gc.collect()
+        gc.freeze()
 
     async def _forget(self) -> None:
         while True:

@@ -1,0 +1,117 @@
+"""Many clients in one process, light enough that the server is what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import websockets
+
+STEPS_PER_EPISODE = 200
+
+
+@dataclass(slots=True)
+class Load:
+    """What the clients saw."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def steps_per_s(self) -> float:
+        return len(self.latencies_s) / self.seconds
+
+    def quantile_ms(self, fraction: float) -> float:
+        """Of step latencies."""
+        ordered = sorted(self.latencies_s)
+        return 1e3 * ordered[min(int(fraction * len(ordered)), len(ordered) - 1)]
+
+
+class HttpConnection:
+    """One keep-alive connection that posts JSON; just enough of HTTP/1.1 for a server that sends lengths."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        content = json.dumps(body).encode()
+        lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}"]
+        self._writer.write("\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + content)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        status = int(answer[9:12])
+        length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        return status, await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+Client = Callable[[int, int, dict[str, Any], dict[str, Any], Load, float], Awaitable[None]]
+
+
+async def http_client(
+    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, end: float
+) -> None:
+    """Play episodes over HTTP until the end of the measurement."""
+    connection = HttpConnection(port)
+    await connection.open()
+    named = {"session_id": f"load-{index}"} if reset else {}
+    while time.perf_counter() < end:
+        status, body = await connection.post("/reset", {**reset, **named})
+        for _ in range(STEPS_PER_EPISODE):
+            started = time.perf_counter()
+            if started >= end or status != 200:
+                break
+            status, body = await connection.post("/step", {"action": action, **named})
+            load.latencies_s.append(time.perf_counter() - started)
+        if status != 200:
+            load.errors.append(body[:200].decode())
+            break
+    connection.close()
+
+
+async def websocket_client(
+    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, end: float
+) -> None:
+    """Play episodes over OpenEnv's WebSocket until the end of the measurement."""
+    step = json.dumps({"type": "step", "data": action})
+    async with websockets.connect(f"ws://127.0.0.1:{port}/ws", compression=None) as socket:
+        while time.perf_counter() < end:
+            await socket.send(json.dumps({"type": "reset", "data": reset}))
+            answer = str(await socket.recv())
+            for _ in range(STEPS_PER_EPISODE):
+                started = time.perf_counter()
+                if started >= end:
+                    break
+                await socket.send(step)
+                answer = str(await socket.recv())
+                load.latencies_s.append(time.perf_counter() - started)
+            if '"error"' in answer[:40]:
+                load.errors.append(answer[:200])
+                break
+
+
+async def run_load(
+    client: Client, port: int, sessions: int, seconds: float, reset: dict[str, Any], action: dict[str, Any]
+) -> Load:
+    """All clients at once for some seconds."""
+    load = Load()
+    started = time.perf_counter()
+    await asyncio.gather(
+        *(client(index, port, _seeded(reset, index), action, load, started + seconds) for index in range(sessions))
+    )
+    load.seconds = time.perf_counter() - started
+    return load
+
+
+def _seeded(reset: dict[str, Any], index: int) -> dict[str, Any]:
+    return {**reset, "seed": index} if reset else {}
