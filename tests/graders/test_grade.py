@@ -1,0 +1,146 @@
+"""Grades: computed by replay, refused when the log could not have happened, and the same for the same actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from llmserve_env.env.episode import Episode, EpisodeLog, replay
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.errors import InvalidLogError, LLMServeError, UnknownTaskError, VersionMismatchError
+from llmserve_env.graders import grade, grade_episode
+from llmserve_env.graders.components import COMPONENTS
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
+
+SEED = 7
+
+
+def played(task_id: str, num_steps: int | None = None) -> Episode:
+    episode = Episode(task_id)
+    episode.reset(SEED)
+    for _ in range(num_steps or episode.task.steps):
+        episode.step(default_knobs())
+    return episode
+
+
+@pytest.fixture(scope="module")
+def episode() -> Episode:
+    return played("static_workload")
+
+
+def changed_action(log: EpisodeLog, step: int, knob: int, value: float) -> EpisodeLog:
+    actions = [list(action) for action in log.actions]
+    actions[step][knob] = value
+    return replace(log, actions=tuple(tuple(action) for action in actions))
+
+
+@pytest.mark.parametrize("task_id", BENCHMARK)
+def test_grading_a_log_equals_grading_its_episode(task_id: str) -> None:
+    episode = played(task_id)
+    assert grade(episode.log()) == grade_episode(episode)
+
+
+def test_a_grade_has_a_score_in_range_and_says_what_it_is_made_of(episode: Episode) -> None:
+    given = grade_episode(episode)
+    weights = episode.task.grader.weights
+    assert 0.0 <= given.score <= 1.0
+    assert given.score == pytest.approx(sum(weight * given.breakdown[name] for name, weight in weights.items()))
+    assert set(given.breakdown) == {*weights, *(f"{name}_raw" for name in COMPONENTS)}
+    assert all(np.isfinite(value) for value in given.breakdown.values())
+    assert given.mode == "sim"
+    assert given.feedback
+
+
+def test_an_empty_log_scores_nothing_and_says_so(episode: Episode) -> None:
+    given = grade(replace(episode.log(), actions=(), rewards=()))
+    assert given.score == 0.0
+    assert "empty" in given.feedback
+
+
+def test_missing_steps_count_as_nothing_served(episode: Episode) -> None:
+    log = episode.log()
+    half = grade(replace(log, actions=log.actions[:100], rewards=log.rewards[:100]))
+    assert "Truncated: 100 of 200" in half.feedback
+    assert half.score < grade(log).score
+    assert half.breakdown["slo_raw"] == pytest.approx(episode.trajectory.terms["slo"][:100].sum() / 200)
+
+
+def test_rewards_that_were_not_paid_are_refused(episode: Episode) -> None:
+    log = episode.log()
+    with pytest.raises(InvalidLogError, match="step 3 claims a reward of 1.0"):
+        grade(replace(log, rewards=(*log.rewards[:2], 1.0, *log.rewards[3:])))
+
+
+def test_reordered_actions_are_refused() -> None:
+    episode = Episode("static_workload")
+    episode.reset(SEED)
+    for step in range(20):
+        knobs = default_knobs()
+        knobs[0] = 8.0 if step < 10 else 128.0
+        episode.step(knobs)
+    log = episode.log()
+    with pytest.raises(InvalidLogError, match="claims a reward"):
+        grade(replace(log, actions=log.actions[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "message"),
+    [
+        (0, float("nan"), "batch_cap must be a whole number from 1 to 512; got nan"),
+        (0, 0.0, "batch_cap"),
+        (0, 32.5, "batch_cap"),
+        (1, float("inf"), "kv_budget_fraction"),
+        (1, 0.05, "kv_budget_fraction must be a number from 0.1 to 1"),
+        (3, 3.0, "quantization_tier"),
+        (5, -1.0, "priority_routing"),
+    ],
+)
+def test_knobs_out_of_range_are_refused(episode: Episode, knob: int, value: float, message: str) -> None:
+    with pytest.raises(InvalidLogError, match=message):
+        grade(changed_action(episode.log(), 5, knob, value))
+
+
+def test_logs_of_the_wrong_shape_are_refused(episode: Episode) -> None:
+    log = episode.log()
+    with pytest.raises(InvalidLogError, match="201 actions"):
+        grade(replace(log, actions=(*log.actions, log.actions[0]), rewards=()))
+    with pytest.raises(InvalidLogError, match="199 rewards"):
+        grade(replace(log, rewards=log.rewards[1:]))
+    with pytest.raises(InvalidLogError, match="5 knobs"):
+        grade(replace(log, actions=(log.actions[0][:5],), rewards=()))
+    with pytest.raises(InvalidLogError, match="finite"):
+        grade(replace(log, rewards=(float("nan"), *log.rewards[1:])))
+
+
+def test_other_versions_and_tasks_are_refused(episode: Episode) -> None:
+    log = episode.log()
+    with pytest.raises(VersionMismatchError):
+        grade(replace(log, environment_version="0"))
+    with pytest.raises(VersionMismatchError):
+        grade(replace(log, task_version=99))
+    with pytest.raises(InvalidLogError, match="grade it as the task"):
+        grade(log, load_task("bursty_workload"))
+    with pytest.raises(UnknownTaskError):
+        grade(replace(log, task_id="no_such_task"))
+
+
+def test_every_refusal_is_an_error_of_the_library() -> None:
+    assert issubclass(InvalidLogError, LLMServeError)
+
+
+def test_a_log_without_rewards_is_graded_on_its_actions(episode: Episode) -> None:
+    log = replace(episode.log(), rewards=())
+    assert grade(log).score == grade_episode(replay(log)).score
+
+
+def test_tasks_without_references_count_components_as_measured(episode: Episode) -> None:
+    custom = load_task("static_workload").model_copy(update={"id": "my_own"})
+    own = Episode(custom)
+    own.reset(SEED)
+    for _ in range(custom.steps):
+        own.step(default_knobs())
+    given = grade_episode(own)
+    assert given.breakdown["throughput"] == given.breakdown["throughput_raw"]
+    assert "no frozen references" in given.feedback
