@@ -73,7 +73,7 @@ def test_masked_knobs_keep_their_defaults_and_are_reported() -> None:
 
 
 def test_a_resting_knob_keeps_its_value_until_its_dwell_is_over() -> None:
-    env = LLMServeGymEnv("bursty_workload")
+    env = LLMServeGymEnv("adversarial_multitenant")
     dwell = env.task.knobs.dwell_steps["quantization_tier"]
     env.reset(seed=0)
     to_int8, to_fp16 = np.array([5, 5, 0, 1, 0, 0]), np.array([5, 5, 0, 0, 0, 0])
