@@ -68,10 +68,12 @@ def quick_step_route(service: Service) -> Route:
     """/step again, for speed: FastAPI's own route, which stays for its document, costs more than the step itself."""
 
     async def step(request: Request) -> Response:
+        request.scope["route"] = route
         asked = StepRequest.model_validate_json(await request.body())
         return await take_step(service, asked, client_of(request))
 
-    return Route("/step", step, methods=["POST"], include_in_schema=False)
+    route = Route("/step", step, methods=["POST"], include_in_schema=False)
+    return route
 
 
 def control_routes(service: Service) -> APIRouter:
