@@ -69,7 +69,7 @@ def test_missing_steps_count_as_nothing_served(episode: Episode) -> None:
 
 def test_rewards_that_were_not_paid_are_refused(episode: Episode) -> None:
     log = episode.log()
-    with pytest.raises(InvalidLogError, match="step 3 claims a reward of 1.0"):
+    with pytest.raises(InvalidLogError, match=r"step 3 claims a reward of 1\.0"):
         grade(replace(log, rewards=(*log.rewards[:2], 1.0, *log.rewards[3:])))
 
 

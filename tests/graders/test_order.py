@@ -1,0 +1,37 @@
+"""Better control scores better: random, vLLM's defaults, a tuned constant, adaptive control."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.adaptive_rule import Rule, RuleAgent
+from benchmarks.adaptivity_data import found
+from llmserve_env.agents.agent import Agent
+from llmserve_env.agents.constant import ConstantAgent
+from llmserve_env.agents.registry import make_agent
+from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
+
+SEEDS = SEED_RANGES["evaluation"][100:106]
+
+
+def mean_score(agent: Agent, task_id: str) -> float:
+    return float(np.mean([result_of(agent.name, episode).score for episode in play(agent, load_task(task_id), SEEDS)]))
+
+
+@pytest.mark.parametrize("task_id", BENCHMARK)
+def test_better_control_scores_better(task_id: str) -> None:
+    kept = found()["tasks"][task_id]
+    random, static = (mean_score(make_agent(name), task_id) for name in ("random", "static"))
+    constant = mean_score(ConstantAgent(knobs_from_mapping(kept["constant"])), task_id)
+    adaptive = mean_score(RuleAgent(Rule.from_mapping(kept["adaptive"]), foresight=True), task_id)
+    assert random < static < constant
+    assert random <= 0.20
+    if task_id == "static_workload":
+        assert adaptive == pytest.approx(constant, abs=0.02)
+    else:
+        assert adaptive - constant >= 0.1 * (adaptive - random)
+    if task_id == "adversarial_multitenant":
+        assert constant <= 0.80
