@@ -6,6 +6,7 @@ A block stands between `<!-- generated: NAME -->` and `<!-- end -->`; what is be
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from llmserve_env.env.features import FEATURES
 from llmserve_env.models import ServeObservation
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.workloads import describe
+from server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -81,7 +83,17 @@ def task_table() -> str:
     return table(["", *(f"`{task.id}`" for task in tasks)], rows)
 
 
+def settings_table() -> str:
+    """The server's settings."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = "the user's data folder" if field.default_factory else f"`{json.dumps(field.default)}`"
+        rows.append([f"`LLMSERVE_{name.upper()}`", default, field.description or "–"])
+    return table(["variable", "default", "meaning"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "settings": settings_table,
     "knobs": knob_table,
     "observation": observation_table,
     "features": feature_table,
