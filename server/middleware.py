@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from server.settings import Settings
 
 log = logging.getLogger("llmserve.requests")
-EXPENSIVE = frozenset({"/grader", "/baseline", "/play"})
+EXPENSIVE = frozenset({"/grader", "/baseline"})
 FREE = frozenset({"/health", "/metrics"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_REQUEST_ID = 100
@@ -35,6 +35,7 @@ class Gatekeeper:
         self._max_body, self._logs = settings.max_body_bytes, settings.log_requests
         per_s = settings.expensive_per_min / 60.0
         self._steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
+        self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
         self._others = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
         self._expensive = RateLimit(per_s, settings.expensive_per_min / 2.0)
 
@@ -47,7 +48,9 @@ class Gatekeeper:
     def limit_for(self, path: str) -> RateLimit | None:
         if path in FREE:
             return None
-        return self._steps if path == "/step" else self._expensive if path in EXPENSIVE else self._others
+        if path in EXPENSIVE:
+            return self._expensive
+        return self._steps if path == "/step" else self._plays if path == "/play" else self._others
 
 
 class _Exchange:

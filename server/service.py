@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.tasks.catalog import BENCHMARK
@@ -29,8 +28,6 @@ EXPIRY_INTERVAL_S = 60.0
 
 def warm_up() -> None:
     """Load or compile the kernels before the first client waits for them."""
-    if not is_compiled():
-        log.info("compiling the simulator's kernels for this machine, once; this takes about a minute")
     started = time.perf_counter()
     episode = Episode(BENCHMARK[0])
     episode.reset(0)
@@ -103,3 +100,8 @@ class Service:
             gone = await self.quick(self.sessions.expire, self.settings.session_idle_s)
             if gone:
                 log.info("forgot %d idle sessions", gone)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO", format="%(message)s")
+    warm_up()

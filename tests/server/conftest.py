@@ -16,7 +16,14 @@ from tests.server.running import RunningServer
 
 def settings(**changes: Any) -> Settings:
     """Settings for tests: in memory, without OpenEnv's console and without limits that a fast test would meet."""
-    quiet = {"store": "memory", "openenv_console": False, "requests_per_s": 0, "steps_per_s": 0, "expensive_per_min": 0}
+    quiet = {
+        "store": "memory",
+        "openenv_console": False,
+        "requests_per_s": 0,
+        "steps_per_s": 0,
+        "expensive_per_min": 0,
+        "plays_per_s": 0,
+    }
     return Settings.model_validate({**quiet, **changes})
 
 

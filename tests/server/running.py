@@ -20,7 +20,8 @@ class RunningServer:
     """`python -m server.app` on a free port; ready when the constructor returns."""
 
     def __init__(self, store: str, *, workers: int = 1, port: int = 0, **variables: str) -> None:
-        limits = {"LLMSERVE_REQUESTS_PER_S": "0", "LLMSERVE_STEPS_PER_S": "0", "LLMSERVE_EXPENSIVE_PER_MIN": "0"}
+        limited = ("REQUESTS_PER_S", "STEPS_PER_S", "PLAYS_PER_S", "EXPENSIVE_PER_MIN")
+        limits = {f"LLMSERVE_{name}": "0" for name in limited}
         chosen = {"LLMSERVE_STORE": store, "LLMSERVE_OPENENV_CONSOLE": "false", "LLMSERVE_LOG_REQUESTS": "false"}
         arguments = [sys.executable, "-m", "server.app", "--port", str(port), "--workers", str(workers)]
         self._process = subprocess.Popen(

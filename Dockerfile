@@ -1,0 +1,43 @@
+# syntax=docker/dockerfile:1
+# The environment server: CPU only, no torch. Build: docker build -t llmserve-env .
+FROM python:3.11-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/llmserve/venv
+ENV PATH=/opt/llmserve/venv/bin:$PATH
+WORKDIR /app/env
+COPY requirements.txt ./
+# pip compiles the bytecode too, which halves the time to start.
+RUN pip install --quiet --require-hashes --no-deps -r requirements.txt
+COPY . .
+RUN pip install --quiet --no-deps . && mkdir -p weights
+# Tests, headers and type stubs of the dependencies are a quarter of their size.
+RUN find /opt/llmserve/venv -depth -type d \( -name tests -o -name include \) -path '*site-packages*' -exec rm -rf {} + \
+    && find /opt/llmserve/venv -path '*site-packages*' \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' -o -name '*.map' \) -delete
+# Compiled for any machine of this architecture, because the one that runs the image is another one.
+ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
+RUN python -m server.service
+
+FROM python:3.11-slim
+COPY --from=build /opt/llmserve /opt/llmserve
+WORKDIR /app/env
+COPY --from=build /app/env/README.md /app/env/openenv.yaml ./
+COPY --from=build /app/env/docker ./docker
+COPY --from=build /app/env/weights ./weights
+# Only /tmp is written at run time, so the image also runs with a read-only root and as any user.
+ENV PATH=/opt/llmserve/venv/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CPU_NAME=generic \
+    NUMBA_CACHE_DIR=/tmp/kernels \
+    LLMSERVE_DATA_DIR=/tmp/llmserve \
+    LLMSERVE_WEIGHTS=/app/env/weights \
+    ENV_README_PATH=/app/env/README.md \
+    ENABLE_WEB_INTERFACE=true
+USER 1000:1000
+# 7860 is where a Space is looked for, 8000 where OpenEnv looks.
+EXPOSE 7860 8000
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+ENTRYPOINT ["/app/env/docker/entrypoint.sh"]
+CMD ["server", "--host", "0.0.0.0", "--port", "7860", "--port", "8000"]
