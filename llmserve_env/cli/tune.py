@@ -14,8 +14,14 @@ def add_parser(subparsers: Any) -> None:
     """Add `tune` to the main command."""
     parser = subparsers.add_parser("tune", help="find the best constant of a task", description=__doc__)
     parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
-    parser.add_argument("--trials", type=int, default=300, metavar="N", help="constants to try (default: 300)")
-    parser.add_argument("--episodes", type=int, default=12, metavar="N", help="tuning seeds per trial (default: 12)")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=160,
+        metavar="N",
+        help="constants to try before the best is polished (default: 160)",
+    )
+    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     parser.add_argument("--dry-run", action="store_true", help="print the constants, keep the file as it is")
     parser.set_defaults(run=run_tune)
@@ -28,12 +34,12 @@ def run_tune(args: argparse.Namespace) -> int:
     try:
         from llmserve_env.tuning.search import record, search
     except ModuleNotFoundError as error:
-        raise ConfigError(f"tuning needs {error.name}: pip install '.[tune]'") from error
+        raise ConfigError(f"tuning needs {error.name}: make setup-train, or pip install '.[train]'") from error
     from llmserve_env.env.knob_values import mapping_from_knobs
     from llmserve_env.tasks.catalog import load_task
 
     for name in task_names(args.task):
-        with tqdm(total=args.trials, unit="trial", desc=name, file=sys.stderr, disable=None) as bar:
+        with tqdm(unit="trial", desc=name, file=sys.stderr, disable=None) as bar:
             found = search(load_task(name), args.trials, args.episodes, args.seed, bar.update)
         print(f"{name}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
         if not args.dry_run:

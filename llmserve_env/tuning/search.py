@@ -21,6 +21,12 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 
 Array = npt.NDArray[Any]
 
+LARGE = 100
+"""Ranges that reach beyond this are searched on a log scale."""
+FLOAT_STEPS = (-0.1, -0.05, -0.02, -0.01, 0.01, 0.02, 0.05, 0.1)
+FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
+"""Steps of the polish."""
+
 
 @dataclass(frozen=True, slots=True)
 class TunedConstant:
@@ -38,29 +44,46 @@ def mean_score(task: Task, knobs: Array, seeds: Sequence[int]) -> float:
 def _suggest(trial: optuna.Trial, knob: Knob) -> float:
     if knob.kind == "float":
         return float(trial.suggest_float(knob.name, knob.low, knob.high, step=0.01))
-    if knob.high > 100:
+    if knob.high > LARGE:
         return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=True))
     return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high)))
+
+
+def _is_active(knob: Knob, task: Task) -> bool:
+    return knob.name in task.knobs.active
 
 
 def _proposal(trial: optuna.Trial, task: Task) -> Array:
     knobs = default_knobs()
     for k, knob in enumerate(KNOBS):
-        if knob.name in task.knobs.active:
+        if _is_active(knob, task):
             knobs[k] = _suggest(trial, knob)
     return knobs
+
+
+def variations(params: dict[str, float]) -> list[dict[str, float]]:
+    """Constants that differ in one knob: all values of a short range, steps up and down in a long one."""
+    found = []
+    for knob in (knob for knob in KNOBS if knob.name in params):
+        value = params[knob.name]
+        if knob.kind == "float":
+            values = {round(value + step, 2) for step in FLOAT_STEPS}
+        elif knob.high > LARGE:
+            values = {float(round(value * factor)) for factor in FACTORS}
+        else:
+            values = {float(v) for v in range(int(knob.low), int(knob.high) + 1)}
+        found += [{**params, knob.name: v} for v in sorted(values - {value}) if knob.low <= v <= knob.high]
+    return found
 
 
 def search(
     task: Task, num_trials: int, num_seeds: int, seed: int, progress: Callable[[int], object] | None = None
 ) -> TunedConstant:
-    """The best of `num_trials` constants; the same arguments find the same one."""
+    """The best of `num_trials` constants, polished one knob at a time; the same arguments find the same one."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seeds = list(SEED_RANGES["tuning"][:num_seeds])
-    study = optuna.create_study(
-        direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=num_trials // 3),
-    )
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_trials // 2)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
 
     def objective(trial: optuna.Trial) -> float:
         score = mean_score(task, _proposal(trial, task), seeds)
@@ -69,13 +92,18 @@ def search(
         return score
 
     study.enqueue_trial(
-        {k.name: v for k, v in zip(KNOBS, default_knobs().tolist(), strict=True) if k.name in task.knobs.active}
+        {k.name: v for k, v in zip(KNOBS, default_knobs().tolist(), strict=True) if _is_active(k, task)}
     )
     study.optimize(objective, n_trials=num_trials)
+    tried: set[tuple[float, ...]] = set()
+    while fresh := [v for v in variations(study.best_params) if tuple(v.values()) not in tried]:
+        tried |= {tuple(v.values()) for v in fresh}
+        for variation in fresh:
+            study.enqueue_trial(variation)
+        study.optimize(objective, n_trials=len(fresh))
     best = default_knobs()
     for k, knob in enumerate(KNOBS):
-        if knob.name in study.best_params:
-            best[k] = study.best_params[knob.name]
+        best[k] = study.best_params.get(knob.name, best[k])
     return TunedConstant(best, float(study.best_value))
 
 
@@ -85,7 +113,7 @@ def record(task_id: str, found: TunedConstant, command: str, num_trials: int, nu
     data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
     seeds = SEED_RANGES["tuning"][:num_seeds]
     data["tasks"][task_id] = {
-        "knobs": mapping_from_knobs(found.knobs),
+        "knobs": mapping_from_knobs(np.round(found.knobs, 4)),
         "score": round(found.score, 4),
         "task_version": load_task(task_id).version,
         "environment_version": ENVIRONMENT_VERSION,
