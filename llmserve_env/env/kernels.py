@@ -93,11 +93,14 @@ def mean_gap_ms(window):
     """Mean time between tokens of a stream, from the middles of the histogram's bins; 0 without gaps."""
     if window.itl_samples == 0:
         return 0.0
-    total = 0.0
-    for i in range(ITL_BINS):
-        if window.itl[i] > 0:
+    total, seen, i = 0.0, 0, 0
+    while seen < window.itl_samples and i < ITL_BINS:
+        count = window.itl[i]
+        if count > 0:
             octave = max(i // ITL_SUB_BINS - 1, 0)
-            total += window.itl[i] * ((i - octave * ITL_SUB_BINS) + 0.5) * (1 << octave)
+            total += count * ((i - octave * ITL_SUB_BINS) + 0.5) * (1 << octave)
+            seen += count
+        i += 1
     return total / window.itl_samples * (1 << ITL_UNIT_SHIFT) / PS_PER_MS
 
 
