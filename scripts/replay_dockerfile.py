@@ -1,8 +1,8 @@
 """Do what the Dockerfile says without Docker: `python scripts/replay_dockerfile.py [--keep FOLDER] [--skip-server]`.
 
 Every step runs in a folder of its own that stands for the image's root: absolute paths below /opt, /app and /tmp are
-moved there. Then the entry point is started as the image would start it, the endpoints are checked, and the size of what
-would be installed is printed. The base image itself is not replayed: this machine's Python stands for it.
+moved there. Then the entry point is started as the image would start it, the endpoints are checked, and the size of
+what would be installed is printed. The base image itself is not replayed: this machine's Python stands for it.
 """
 
 from __future__ import annotations

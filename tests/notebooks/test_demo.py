@@ -23,7 +23,7 @@ def texts(notebook: nbformat.NotebookNode) -> str:
 def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLMSERVE_DEMO_STEPS", "2048")
     monkeypatch.delenv("LLMSERVE_URL", raising=False)
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
     printed = texts(notebook)
     assert "static_workload" in printed
@@ -35,5 +35,5 @@ def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_notebook_is_committed_without_outputs() -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")
