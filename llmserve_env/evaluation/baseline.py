@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +72,11 @@ def baseline_from_arguments(args: argparse.Namespace, connect: Callable[[str], R
         from llmserve_env.agents.llm import LlmSettings
 
         llm = LlmSettings.from_environment(model=args.model, decide_every=args.decide_every)
-    env = connect(args.base_url) if args.runtime == "http" else None
     tasks = tuple(load_task(name).id for name in args.task or BENCHMARK)
-    text = json.dumps(baseline_report(BaselineOptions(tasks, args.seed, args.mode, env, llm)), indent=2)
+    with ExitStack() as open_clients:
+        env = open_clients.enter_context(closing(connect(args.base_url))) if args.runtime == "http" else None
+        report = baseline_report(BaselineOptions(tasks, args.seed, args.mode, env, llm))
+    text = json.dumps(report, indent=2)
     if args.output is None:
         return text
     args.output.parent.mkdir(parents=True, exist_ok=True)

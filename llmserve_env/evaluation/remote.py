@@ -43,6 +43,9 @@ class RemoteEnvironment(Protocol):
     def grade(self) -> Any:
         """The server's grade: score, breakdown, feedback."""
 
+    def close(self) -> None:
+        """Let go of the connection."""
+
 
 def view_from_wire(task: Task, observation: Any) -> AgentView:
     """The view of one remote episode."""

@@ -1,0 +1,60 @@
+"""Agents over the wire play as they do in process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from llmserve_env.agents.agent import view_of
+from llmserve_env.agents.registry import make_agent
+from llmserve_env.env.episode import Episode
+from llmserve_env.env.observation import observe
+from llmserve_env.errors import ConfigError
+from llmserve_env.evaluation.remote import WIRE_NAMES, play_remote, view_from_wire
+from llmserve_env.evaluation.rollout import play, result_of
+from llmserve_env.tasks.catalog import load_task
+from server import baseline_inference
+from tests.server.running import RunningServer
+
+
+def test_the_view_from_the_wire_is_the_view_in_process() -> None:
+    episode = Episode("bursty_workload")
+    episode.reset(3)
+    knobs = make_agent("static").act(view_of(episode.rollouts, 0))[0]
+    for _ in range(20):
+        episode.step(knobs)
+    wire, here = view_from_wire(episode.task, SimpleNamespace(**observe(episode))), view_of(episode.rollouts, 20)
+    assert wire.step == here.step
+    assert wire.knobs.tolist() == here.knobs.tolist()
+    assert wire.preemptions.tolist() == here.preemptions.tolist()
+    assert {name: wire.metrics[name][0] for name in WIRE_NAMES} == {n: here.metrics[n][0] for n in WIRE_NAMES}
+
+
+def test_an_agent_that_branches_the_simulator_is_refused() -> None:
+    with pytest.raises(ConfigError, match="in process"):
+        play_remote(SimpleNamespace(), make_agent("planner"), load_task(1), 0)
+
+
+@pytest.mark.slow
+def test_the_baseline_over_http_is_the_baseline_in_process(tmp_path: Path) -> None:
+    output = tmp_path / "baseline.json"
+    with RunningServer("memory") as server:
+        options = ["--runtime", "http", "--base-url", server.url, "--task", "1", "2", "--output", str(output)]
+        assert baseline_inference.main(["--mode", "deterministic", *options]) == 0
+    report = json.loads(output.read_text(encoding="utf-8"))
+    for task_id, agents in report["tasks"].items():
+        for name, grade in agents.items():
+            here = result_of(name, play(make_agent(name), load_task(task_id), [report["seed"]])[0])
+            assert grade["score"] == pytest.approx(here.score, abs=1e-12)
+
+
+def test_the_baseline_command_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert baseline_inference.main(["--mode", "openai"]) == 2
+    assert "OPENAI_API_KEY" in capsys.readouterr().err
