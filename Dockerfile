@@ -10,12 +10,15 @@ COPY requirements.txt ./
 RUN pip install --quiet --require-hashes --no-deps -r requirements.txt
 COPY . .
 RUN pip install --quiet --no-deps . && mkdir -p weights
-# Tests, headers and type stubs of the dependencies are a quarter of their size.
-RUN find /opt/llmserve/venv -depth -type d \( -name tests -o -name include \) -path '*site-packages*' -exec rm -rf {} + \
-    && find /opt/llmserve/venv -path '*site-packages*' \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' -o -name '*.map' \) -delete
+# What a server never loads: plotting, the RPC parts of Arrow, and the tests, headers and stubs of the dependencies.
+RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler \
+    && find /opt/llmserve/venv -depth -type d \( -name tests -o -name include \) -path '*site-packages*' -exec rm -rf {} + \
+    && find /opt/llmserve/venv -path '*site-packages*' \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \
+        -o -name '*.map' -o -name '*arrow_flight*' -o -name '*_flight.*' -o -name '*substrait*' \) -delete
 # Compiled for any machine of this architecture, because the one that runs the image is another one.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
-RUN python -m server.service
+# From another folder, so that it is the installed package whose kernels are kept.
+RUN cd /opt && python -m server.service
 
 FROM python:3.11-slim
 COPY --from=build /opt/llmserve /opt/llmserve

@@ -35,6 +35,7 @@ DEFAULT_PORT = 8000
 API_VERSION = "1.0.0"
 """OpenEnv's checker reads the protocol's version here."""
 BACKLOG = 2048
+SHUTDOWN_S = 5
 MAX_WEBSOCKET_BYTES = 1_000_000
 
 
@@ -116,6 +117,8 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
         "ws_max_size": MAX_WEBSOCKET_BYTES,
         # Compressing an observation takes longer than simulating its window.
         "ws_per_message_deflate": False,
+        # Open pages hold connections that never end by themselves.
+        "timeout_graceful_shutdown": SHUTDOWN_S,
     }
     sockets = [listening_socket(host, port) for port in ports]
     shown = "localhost" if host in ("0.0.0.0", "::") else host

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 MAX_WEBSOCKET_BYTES = 1_000_000
+SHUTDOWN_S = 5
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,5 +31,6 @@ def run_serve(arguments: argparse.Namespace) -> int:
         access_log=False,
         ws_max_size=MAX_WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
     return 0

@@ -22,6 +22,7 @@ function complain(error) {
 async function exclusively(work) {
   if (isBusy) return;
   isBusy = true;
+  $("dashboard").setAttribute("aria-busy", "true");
   try {
     complain(null);
     await work();
@@ -30,6 +31,7 @@ async function exclusively(work) {
     setPlaying(false);
   } finally {
     isBusy = false;
+    $("dashboard").setAttribute("aria-busy", "false");
     refresh();
   }
 }

@@ -60,14 +60,19 @@ export function showStatus(list, rows, steps) {
 const text = (value) => String(value).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
 export function showGrade(panel, grade, baseline, player) {
-  const names = Object.keys(grade.breakdown);
-  const other = (name) => (baseline ? `<td>${rounded(baseline.breakdown[name])}</td>` : "");
-  const rows = names.map((name) => `<tr><th scope="row">${text(name.replaceAll("_", " "))}</th><td>${rounded(grade.breakdown[name])}</td>${other(name)}</tr>`);
-  const head = baseline ? "<thead><tr><th></th><th scope=\"col\">this episode</th><th scope=\"col\">vLLM’s defaults</th></tr></thead>" : "";
+  const parts = Object.keys(grade.breakdown).filter((name) => !name.endsWith("_raw"));
+  const cell = (value) => `<td>${value === undefined ? "" : rounded(value)}</td>`;
+  const rows = parts.map((name) => {
+    const other = baseline ? cell(baseline.breakdown[name]) : "";
+    const own = cell(grade.breakdown[name]) + cell(grade.breakdown[name + "_raw"]);
+    return `<tr><th scope="row">${text(name.replaceAll("_", " "))}</th>${own}${other}</tr>`;
+  });
+  const head = ["", "score", "measured", ...(baseline ? ["vLLM’s defaults"] : [])].map((name) => `<th scope="col">${name}</th>`);
   const beside = baseline ? ` <span class="quiet">vLLM’s defaults: ${baseline.score.toFixed(3)}</span>` : "";
-  panel.innerHTML = `<h2>Grade of ${text(player || "you")}</h2>
+  panel.innerHTML = `<h2>Grade of ${text(player || "your episode")}</h2>
     <p><span class="score" id="score">${grade.score.toFixed(3)}</span> of 1${beside}</p>
-    <p id="feedback">${text(grade.feedback)}</p><table>${head}<tbody>${rows.join("")}</tbody></table>
+    <p id="feedback">${text(grade.feedback)}</p>
+    <table><thead><tr>${head.join("")}</tr></thead><tbody>${rows.join("")}</tbody></table>
     <div class="buttons"><button type="button" id="save-log">Download the log (JSON)</button>
     <button type="button" id="save-csv">Download the figures (CSV)</button></div>`;
   panel.hidden = false;
