@@ -36,6 +36,7 @@ API_VERSION = "1.0.0"
 """OpenEnv's checker reads the protocol's version here."""
 BACKLOG = 2048
 SHUTDOWN_S = 5
+WORKER_TIMEOUT_S = 120
 MAX_WEBSOCKET_BYTES = 1_000_000
 
 
@@ -130,7 +131,8 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
         raise ConfigError(
             "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
         )
-    shared = uvicorn.Config("server.app:app", workers=workers, **config)
+    # A worker that compiles the kernels for a minute is not dead.
+    shared = uvicorn.Config("server.app:app", workers=workers, timeout_worker_healthcheck=WORKER_TIMEOUT_S, **config)
     Multiprocess(shared, sockets=sockets).run()
 
 

@@ -24,6 +24,7 @@ from server.store import open_store
 log = logging.getLogger("llmserve.server")
 T = TypeVar("T")
 EXPIRY_INTERVAL_S = 60.0
+SESSION_THREADS = 8
 
 
 def warm_up() -> None:
@@ -45,9 +46,12 @@ class Service:
         self.num_websockets: Callable[[], int] = lambda: 0
         self._sessions: Sessions | None = None
         self._opening = threading.Lock()
-        self._slow = ThreadPoolExecutor(settings.expensive_workers, thread_name_prefix="expensive")
-        self._quick = ThreadPoolExecutor(8, thread_name_prefix="session")
+        self._open_pools()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _open_pools(self) -> None:
+        self._slow = ThreadPoolExecutor(self.settings.expensive_workers, thread_name_prefix="expensive")
+        self._quick = ThreadPoolExecutor(SESSION_THREADS, thread_name_prefix="session")
 
     @property
     def sessions(self) -> Sessions:
@@ -71,6 +75,8 @@ class Service:
             task.cancel()
         self._slow.shutdown(wait=False, cancel_futures=True)
         self._quick.shutdown(wait=True)
+        # An app may be started again after it was stopped.
+        self._open_pools()
         if self._sessions is not None:
             self._sessions.store.close()
             self._sessions = None

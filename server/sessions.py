@@ -160,11 +160,23 @@ class Sessions:
 
     def step(self, session: Session, action: Action, step_index: int | None) -> Session:
         """Serve one window. With `step_index` a repeated request gets the same answer instead of another step."""
+        try:
+            has_stepped = self._try_step(session, action, step_index)
+        except (EpisodeStateError, StepConflictError):
+            if not self.store.is_shared:
+                raise
+            # Perhaps only because another worker has taken the session further, or reset it.
+            session = self._restore(session.session_id)
+            has_stepped = self._try_step(session, action, step_index)
+        return session if has_stepped else self.step(self._restore(session.session_id), action, step_index)
+
+    def _try_step(self, session: Session, action: Action, step_index: int | None) -> bool:
+        """Journal, then simulate; False if the journal has this step already, from another worker."""
         with session.lock:
             done = session.episode.step_count
             if step_index is not None and step_index == done and done > 0:
                 if tuple(session.episode.trajectory.requested[done - 1]) == action:
-                    return session
+                    return True
                 raise StepConflictError(f"step {step_index} of this session is taken by another action")
             if step_index is not None and step_index != done + 1:
                 raise StepConflictError(f"the next step of this session is {done + 1}; got step_index {step_index}")
@@ -172,11 +184,10 @@ class Sessions:
                 raise EpisodeStateError(
                     f"the episode ended after {session.episode.task.steps} steps; POST /reset to start another"
                 )
-            if self.store.append(session.key, done, action, time.time()):
-                session.episode.step(np.array(action))
-                return session
-        # Another worker has taken this session further, or reset it: follow, then try again.
-        return self.step(self._restore(session.session_id), action, step_index)
+            if not self.store.append(session.key, done, action, time.time()):
+                return False
+            session.episode.step(np.array(action))
+            return True
 
     def _restore(self, session_id: str) -> Session:
         record = self.store.load(session_id)

@@ -93,6 +93,8 @@ def test_two_servers_over_one_store_follow_each_other(tmp_path: Path) -> None:
         assert mine.episode.step_count == expected.episode.step_count
         assert mine.episode.reward == expected.episode.reward
     assert here.current("s", "").episode.step_count == 5
+    for step, sessions in enumerate((there, here, here, there, here), start=6):
+        assert sessions.step(sessions.get("s", ""), ACTION, step).episode.step_count == step
     there.create("static_workload", 3, "s", None, "")
     assert here.step(here.get("s", ""), ACTION, None).episode.step_count == 1
     for sessions in (here, there, alone):
