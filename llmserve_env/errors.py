@@ -9,8 +9,10 @@
     ├── TraceFormatError         a request log that cannot be read
     ├── ProfileError             a latency profile that is missing or physically impossible
     ├── WeightsNotFoundError     no trained policy for that task
+    ├── ReferencesNotFoundError  no frozen scale to grade that task on
     ├── VersionMismatchError     a log, policy or reference made by another version
     ├── MissingCredentialError   a provider needs a key that is not set
+    ├── ProviderError            a real engine cannot be reached, or refuses us
     ├── ServerError              the server refused a request or could not be reached
     └── InvariantViolation       a law of the simulator is broken: our bug, never caught
 
@@ -57,12 +59,20 @@ class WeightsNotFoundError(LLMServeError):
     """No trained policy is stored for the requested task."""
 
 
+class ReferencesNotFoundError(LLMServeError):
+    """The two ends of a task's score are not frozen, so it cannot be graded."""
+
+
 class VersionMismatchError(LLMServeError):
     """A log, policy or reference belongs to another version of the environment."""
 
 
 class MissingCredentialError(LLMServeError):
     """A provider needs a key that the environment does not hold."""
+
+
+class ProviderError(LLMServeError):
+    """A real engine cannot be reached, refuses our key or model, or answers with nonsense."""
 
 
 class ServerError(LLMServeError):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from llmserve_env.env.backend import ServingBackend
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.tasks.task import Task
@@ -57,7 +58,7 @@ class BranchingAgent(Agent, Protocol):
         """Called once per batch of episodes, after their reset."""
 
 
-def view_of(rollouts: Rollouts, step: int) -> AgentView:
+def view_of(rollouts: ServingBackend, step: int) -> AgentView:
     """The view of episodes in process. Its arrays are copies: an agent cannot reach into the simulator."""
     features = np.empty((rollouts.num_episodes, NUM_FEATURES), np.float32)
     steps = rollouts.task.steps

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
+from llmserve_env.env.backend import Mode, ServingBackend
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.env.knob_values import KNOBS, NAMES
 from llmserve_env.env.rollouts import Rollouts
-from llmserve_env.errors import EpisodeStateError, VersionMismatchError
+from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -35,6 +36,8 @@ class EpisodeLog:
     """Requested knobs of each step, in the order of the action."""
     rewards: tuple[float, ...] = ()
     """Rewards as they were paid; a replay that pays others refuses the log."""
+    mode: Mode = "sim"
+    """What served the requests; only a simulation can be lived through again."""
 
 
 @dataclass(slots=True)
@@ -66,9 +69,15 @@ class Trajectory:
 class Episode:
     """An episode of one task, in process. The server, the Gymnasium environment, agents and graders all drive this."""
 
-    def __init__(self, task: Task | str | int, *, weights: RewardWeights | None = None) -> None:
+    def __init__(
+        self,
+        task: Task | str | int,
+        *,
+        weights: RewardWeights | None = None,
+        backend: ServingBackend | None = None,
+    ) -> None:
         self.task = task if isinstance(task, Task) else load_task(task)
-        self.rollouts = Rollouts(self.task, 1, weights)
+        self.rollouts: ServingBackend = backend or Rollouts(self.task, 1, weights)
         self.trajectory = Trajectory.empty(self.task.steps)
         self.seed: int | None = None
         self._schedule: TrafficSchedule | None = None
@@ -88,7 +97,7 @@ class Episode:
 
     @property
     def is_done(self) -> bool:
-        return self.step_count >= self.task.steps
+        return self.step_count >= self.task.steps or self.rollouts.stopped is not None
 
     @property
     def schedule(self) -> TrafficSchedule:
@@ -110,7 +119,8 @@ class Episode:
         if self.seed is None:
             raise EpisodeStateError("reset the episode before its first step")
         if self.is_done:
-            raise EpisodeStateError(f"the episode ended after {self.task.steps} steps; reset to start another")
+            reason = f": {self.rollouts.stopped}" if self.rollouts.stopped else ""
+            raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
         self.rollouts.step(knobs[None])
         t, trajectory = self.trajectory.num_steps, self.trajectory
         trajectory.terms[t] = self.rollouts.terms[0]
@@ -140,12 +150,18 @@ class Episode:
             seed=int(self.seed or 0),
             actions=tuple(tuple(float(v) for v in row) for row in self.trajectory.requested[:n]),
             rewards=tuple(float(v) for v in self.trajectory.terms["reward"][:n]),
+            mode=self.rollouts.mode,
         )
 
 
 def replay(log: EpisodeLog, task: Task | None = None) -> Episode:
     """Live through a log again; one of another version is refused, because its figures would not be the same."""
     task = task or load_task(log.task_id)
+    if log.mode != "sim":
+        raise InvalidLogError(
+            f"the log was played in {log.mode} mode: what a real engine did cannot be replayed; "
+            "grade the episode where it was played"
+        )
     if (task.version, ENVIRONMENT_VERSION) != (log.task_version, log.environment_version):
         raise VersionMismatchError(
             f"the log is of {log.task_id} version {log.task_version} on environment {log.environment_version}; "

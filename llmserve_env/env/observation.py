@@ -71,8 +71,9 @@ def observe(episode: Episode) -> dict[str, Any]:
             "knobs": mapping_from_knobs(rollouts.memory[0]["current"].tolist()),
             "held_knobs": list(episode.held_knobs),
             "masked_knobs": list(episode.task.masked_knobs),
-            "mode": "sim",
+            "mode": rollouts.mode,
             "versions": {**VERSIONS, "task": episode.task.version},
+            **rollouts.details(),
         },
     }
 

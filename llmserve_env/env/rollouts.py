@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
+from llmserve_env.env.backend import Mode
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
 from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
@@ -67,13 +69,22 @@ class RolloutSnapshot:
 
 
 class Rollouts:
-    """Episodes of one task that advance in step, each with its own seed."""
+    """Episodes of one task that advance in step, each with its own seed; on another fleet than the task's if given."""
 
-    def __init__(self, task: Task, num_episodes: int, weights: RewardWeights | None = None) -> None:
+    mode: Mode = "sim"
+    stopped: str | None = None
+
+    def __init__(
+        self,
+        task: Task,
+        num_episodes: int,
+        weights: RewardWeights | None = None,
+        fleet: Deployment | None = None,
+    ) -> None:
         self.task = task
         self.num_episodes = num_episodes
         self.scoring = scoring_record(task, weights or task.reward.weights)
-        self._engine = EngineBatch(task.fleet, num_episodes, expected_requests(task.workload))
+        self._engine = EngineBatch(fleet or task.fleet, num_episodes, expected_requests(task.workload))
         self._until = np.zeros(num_episodes, np.int64)
         self.memory = records((num_episodes,), MEMORY_DTYPE)
         self.terms = records((num_episodes,), TERMS_DTYPE)
@@ -113,6 +124,10 @@ class Rollouts:
         self._engine.advance(self._until)
         self._engine.measure()
         score_windows(self.scoring, self.memory, self._engine.state.window, self._engine.metrics, self.terms)
+
+    def details(self) -> dict[str, Any]:
+        """A simulation has nothing to add to the observation."""
+        return {}
 
     def snapshot(self) -> RolloutSnapshot:
         """A copy to branch from; about a microsecond per 10 KB."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import LLMServeError
 from llmserve_env.graders import grade_episode
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -45,13 +46,14 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
     `deadline_s` is a `time.monotonic` instant after which no step is begun.
     """
     yield start_line(task.id, model)
-    episode = Episode(task)
+    rollouts = Rollouts(task, 1)
+    episode = Episode(task, backend=rollouts)
     episode.reset(seed)
     rewards: list[float] = []
     try:
         agent.reset(task, [stream(seed, POLICY_STREAM)])
         if isinstance(agent, BranchingAgent):
-            agent.attach(episode.rollouts)
+            agent.attach(rollouts)
         while not episode.is_done and (deadline_s is None or time.monotonic() < deadline_s):
             knobs = agent.act(view_of(episode.rollouts, episode.step_count))[0]
             episode.step(knobs)

@@ -59,11 +59,12 @@ def grade_episode(episode: Episode) -> Grade:
     return Grade(
         score=min(max(score, 0.0), 1.0),
         breakdown=breakdown,
-        feedback=feedback_for(episode, normalised, measured, reference),
+        feedback=feedback_for(episode, normalised, measured),
         task_id=episode.task.id,
         task_version=episode.task.version,
         seed=int(episode.seed or 0),
         num_steps=episode.step_count,
+        mode=episode.rollouts.mode,
     )
 
 
