@@ -3,7 +3,8 @@ export const base = location.pathname.replace(/\/web\/?$/, "");
 
 function words(status, answer) {
   const detail = answer && answer.detail;
-  if (Array.isArray(detail)) return detail.map((one) => `${one.field}: ${one.msg}`).join("; ");
+  const named = ({ field, msg }) => (msg.includes(field.split(".").pop()) ? msg : `${field}: ${msg}`);
+  if (Array.isArray(detail)) return detail.map(named).join("; ");
   return detail || `the server answered ${status}`;
 }
 

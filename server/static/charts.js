@@ -11,13 +11,23 @@ export function rounded(value) {
   return String(Number(value.toPrecision(2)));
 }
 
+// Round marks from low to high, three to five of them.
+function marksBetween(low, high) {
+  const rough = (high - low) / 4;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const gap = power * [1, 2, 2.5, 5, 10].find((times) => times * power >= rough * 0.999);
+  const first = Math.ceil(low / gap - 1e-9);
+  return Array.from({ length: Math.floor(high / gap + 1e-9) - first + 1 }, (_, i) => (first + i) * gap);
+}
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 export class Chart {
   // series: [{label, colour, of: (row) => number}], limit: (task) => number or null
-  constructor(parent, { title, unit, series, limit, isLog = false, low = 0, high = null }) {
+  constructor(parent, { title, unit, series, limit, isLog = false, isWide = false, low = 0, high = null }) {
     Object.assign(this, { title, unit, series, limit, isLog, low, high, hover: null });
     const figure = document.createElement("figure");
+    figure.classList.toggle("wide", isWide);
     this.caption = document.createElement("figcaption");
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("role", "img");
@@ -49,9 +59,8 @@ export class Chart {
     }
     if (this.limitAt) values.push(this.limitAt * 1.15);
     const found = values.filter((value) => Number.isFinite(value));
-    const top = this.high ?? Math.max(...found, this.isLog ? 10 : 1e-9);
-    const bottom = this.low === null ? Math.min(...found, 0) : this.low;
-    return this.isLog ? [1, Math.max(top, 10) * 1.2] : [bottom, this.high ?? bottom + (top - bottom) * 1.08];
+    if (this.isLog) return [1, Math.max(...found, 10) * 1.2];
+    return [this.low, this.high ?? this.low + (Math.max(...found, this.low) - this.low || 1) * 1.08];
   }
 
   caption_(row) {
@@ -59,8 +68,8 @@ export class Chart {
       const text = row ? rounded(one.of(row)) : "–";
       return `<span style="color:${colour(one.colour)}">${one.label}</span> <b>${text}</b>`;
     });
-    const at = this.hover === null ? "" : ` at step ${this.hover + 1}`;
-    this.caption.innerHTML = `<span>${this.title} <small>${this.unit}</small></span><span class="legend">${legend.join(" · ")}${at}</span>`;
+    const beside = this.hover === null ? this.unit : `at step ${this.hover + 1}`;
+    this.caption.innerHTML = `<span>${this.title} <small>${beside}</small></span><span class="legend">${legend.join(" · ")}</span>`;
     const spoken = this.series.map((one) => `${one.label} ${row ? rounded(one.of(row)) : "none"}`).join(", ");
     this.canvas.setAttribute("aria-label", `${this.title}, ${this.unit}: ${spoken}`);
   }
@@ -98,9 +107,12 @@ export class Chart {
 
   shade(pen, x, height) {
     pen.fillStyle = colour("burst");
-    this.rows.forEach((row, i) => {
-      if (row.phase === "burst") pen.fillRect(x(i), PAD.top, x(i + 1) - x(i) + 0.5, height - PAD.top - PAD.bottom);
-    });
+    const isBurst = (i) => i >= 0 && i < this.rows.length && this.rows[i].phase === "burst";
+    let start = 0;
+    for (let i = 0; i <= this.rows.length; i += 1) {
+      if (isBurst(i) && !isBurst(i - 1)) start = i;
+      if (!isBurst(i) && isBurst(i - 1)) pen.fillRect(x(start), PAD.top, x(i) - x(start), height - PAD.top - PAD.bottom);
+    }
   }
 
   grid(pen, x, y, low, high, width, height) {
@@ -112,7 +124,7 @@ export class Chart {
     pen.textBaseline = "middle";
     const marks = this.isLog
       ? [1, 10, 100, 1000, 10000, 100000].filter((v) => v >= low && v <= high)
-      : [0, 1, 2, 3].map((i) => low + ((high - low) * i) / 3);
+      : marksBetween(low, high);
     for (const mark of marks) {
       pen.beginPath();
       pen.moveTo(PAD.left, y(mark));

@@ -32,7 +32,7 @@ export function makeCharts(parent) {
       { label: "spent", colour: "orange", of: seen("cost_so_far") }] }),
     new Chart(parent, { title: "Reward", unit: "per step", low: -1, high: 1, series: [
       { label: "reward", colour: "blue", of: total }] }),
-    new Chart(parent, { title: "Reward terms", unit: "each from 0 to 1", high: 1, series: [
+    new Chart(parent, { title: "Reward terms", unit: "each from 0 to 1", high: 1, isWide: true, series: [
       { label: "throughput", colour: "green", of: term("throughput"), hasBaseline: false },
       { label: "latency", colour: "orange", of: term("latency"), hasBaseline: false },
       { label: "violations", colour: "limit", of: term("violations"), hasBaseline: false },
