@@ -17,7 +17,16 @@ from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import KNOWN, REQUEST
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.engine.state import MUTABLE_FIELDS, EngineState, engine_tables, load_requests, new_state, records
+from llmserve_env.engine.state import (
+    MUTABLE_FIELDS,
+    EngineState,
+    bytes_of,
+    engine_tables,
+    load_requests,
+    new_state,
+    pristine_state,
+    records,
+)
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 
@@ -70,6 +79,7 @@ class EngineBatch:
         self.deployment = deployment
         self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
         self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
+        self._pristine = pristine_state(deployment, max_requests)
         self.knobs = records((num_environments,), KNOBS_DTYPE)
         self.metrics = records((num_environments,), METRICS_DTYPE)
 
@@ -82,10 +92,11 @@ class EngineBatch:
         for name in ("progress", "requests"):
             getattr(grown, name)[:, :held] = getattr(self.state, name)
         self.state = self.state._replace(progress=grown.progress, requests=grown.requests)
+        self._pristine = pristine_state(self.deployment, num_requests)
 
     def load(self, index: int, requests: RequestTable, seed: int) -> None:
         """Put environment `index` at time zero with these requests to come."""
-        load_requests(self.state, index, self.deployment, requests, seed)
+        load_requests(self.state, index, self._pristine, self.deployment, requests, seed)
 
     def replay_acceptance(self, per_request: list[Array]) -> None:
         """Use recorded draft verdicts (1 accepted) per request and output position instead of drawing them."""
@@ -106,17 +117,12 @@ class EngineBatch:
 
     def snapshot(self) -> EngineSnapshot:
         """A copy to come back to."""
-        return EngineSnapshot(tuple(_bytes_of(getattr(self.state, name)).copy() for name in MUTABLE_FIELDS))
+        return EngineSnapshot(tuple(bytes_of(getattr(self.state, name)).copy() for name in MUTABLE_FIELDS))
 
     def restore(self, snapshot: EngineSnapshot) -> None:
         """Go back to a snapshot of this batch."""
         for name, array in zip(MUTABLE_FIELDS, snapshot.arrays, strict=True):
-            _bytes_of(getattr(self.state, name))[...] = array
-
-
-def _bytes_of(array: Array) -> Array:
-    """The array's memory: copying records field by field is thirty times slower."""
-    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
+            bytes_of(getattr(self.state, name))[...] = array
 
 
 class Engine(EngineBatch):

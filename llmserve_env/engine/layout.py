@@ -220,6 +220,10 @@ WINDOW_DTYPE = np.dtype(
         ("met_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
         ("finished_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
         ("finished_tokens_by_class_tier", "i8", (MAX_CLASSES * NUM_TIERS,)),
+        ("itl_first", "i8"),
+        ("itl_last", "i8"),
         ("itl", "i8", (ITL_BINS,)),
     ]
 )
+COUNTERS_DTYPE = np.dtype([(name, WINDOW_DTYPE[name]) for name in (WINDOW_DTYPE.names or ())[:-1]])
+"""A window without its histogram, which comes last: a tenth of the bytes, for records of every step."""

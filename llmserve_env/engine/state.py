@@ -162,8 +162,40 @@ def new_state(deployment: Deployment, num_environments: int, max_requests: int, 
     )
 
 
-def load_requests(state: EngineState, index: int, deployment: Deployment, table: RequestTable, seed: int) -> None:
+def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
+    """One environment at time zero without requests: what loading an episode copies."""
+    state = new_state(deployment, 1, max_requests)
+    environment = state.environment[0]
+    environment["reloading"] = environment["handoff_head"] = -1
+    environment["batch_cap"], environment["kv_budget_fraction"] = deployment.max_running, 1.0
+    for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
+        state.progress[0][name] = -1
+    state.progress[0]["is_fresh"] = 1
+    replicas = state.replicas[0]
+    for name in ("start_at_ps", "end_at_ps", "queued_end_at_ps", "lru_head", "lru_tail", "head", "tail"):
+        replicas[name] = -1
+    replicas["next_deadline_at_ps"] = NEVER_PS
+    replicas["pool_is_stale"] = replicas["may_queue"] = 1
+    replicas["in_service"][: deployment.num_replicas] = 1
+    replicas["running"][:, TABLE] = np.arange(MAX_RUNNING)
+    state.cache[0, :, BUCKETS * cache_shape(deployment)[0] :] = -1
+    return state
+
+
+def load_requests(
+    state: EngineState, index: int, pristine: EngineState, deployment: Deployment, table: RequestTable, seed: int
+) -> None:
     """Put environment `index` at time zero with these requests pending."""
+    check_table(table, deployment, state.progress.shape[1])
+    for name in MUTABLE_FIELDS:
+        bytes_of(getattr(state, name)[index : index + 1])[...] = bytes_of(getattr(pristine, name))
+    state.requests[index, : len(table)] = request_records(table, deployment.block_tokens)
+    environment = state.environment[index]
+    environment["num_requests"], environment["seed"] = len(table), seed
+
+
+def check_table(table: RequestTable, deployment: Deployment, max_requests: int) -> None:
+    """Refuse what this deployment can never serve, or has no memory for."""
     too_long = table.prompt_tokens + table.output_tokens > deployment.max_model_len
     if too_long.any():
         row = int(np.argmax(too_long))
@@ -172,29 +204,15 @@ def load_requests(state: EngineState, index: int, deployment: Deployment, table:
             f"request {row} needs {total} tokens; max_model_len is {deployment.max_model_len}: "
             "shorten the request or raise the limit"
         )
-    if len(table) > state.progress.shape[1]:
-        raise ValueError(f"{len(table)} requests exceed the {state.progress.shape[1]} this state was made for")
+    if len(table) > max_requests:
+        raise ValueError(f"{len(table)} requests exceed the {max_requests} this state was made for")
     if len(table) and int(table.priority.max()) >= len(deployment.waiting_room):
         raise ValueError(
             f"priority {int(table.priority.max())} has no waiting room; "
             f"the deployment has {len(deployment.waiting_room)} classes"
         )
-    for name in MUTABLE_FIELDS:
-        getattr(state, name)[index] = np.zeros((), getattr(state, name).dtype)
-    n = len(table)
-    state.requests[index, :n] = request_records(table, deployment.block_tokens)
-    environment = state.environment[index]
-    environment["num_requests"], environment["seed"] = n, seed
-    environment["reloading"] = environment["handoff_head"] = -1
-    environment["batch_cap"], environment["kv_budget_fraction"] = deployment.max_running, 1.0
-    for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
-        state.progress[index][name] = -1
-    state.progress[index]["is_fresh"] = 1
-    replicas = state.replicas[index]
-    for name in ("start_at_ps", "end_at_ps", "queued_end_at_ps", "lru_head", "lru_tail", "head", "tail"):
-        replicas[name] = -1
-    replicas["next_deadline_at_ps"] = NEVER_PS
-    replicas["pool_is_stale"] = replicas["may_queue"] = 1
-    replicas["in_service"][: deployment.num_replicas] = 1
-    replicas["running"][:, TABLE] = np.arange(MAX_RUNNING)
-    state.cache[index, :, BUCKETS * cache_shape(deployment)[0] :] = -1
+
+
+def bytes_of(array: Array) -> Array:
+    """The array's memory: copying records field by field is thirty times slower."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llmserve_env.engine.layout import WINDOW_DTYPE
+from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.backend import Mode, ServingBackend
 from llmserve_env.env.kernels import TERMS_DTYPE
@@ -60,10 +60,20 @@ class Trajectory:
         return cls(
             np.zeros(steps, TERMS_DTYPE),
             np.zeros(steps, METRICS_DTYPE),
-            np.zeros(steps, WINDOW_DTYPE),
+            np.zeros(steps, COUNTERS_DTYPE),
             np.zeros((steps, width)),
             np.zeros((steps, width)),
         )
+
+    def record(self, rollouts: Rollouts, index: int, requested: Array) -> None:
+        """Add the step that episode `index` of these rollouts has just made."""
+        t = self.num_steps
+        self.terms[t] = rollouts.terms[index]
+        self.metrics[t] = rollouts.metrics[index]
+        self.window[t] = rollouts.counters[index]
+        self.knobs[t] = rollouts.memory["current"][index]
+        self.requested[t] = requested
+        self.num_steps = t + 1
 
 
 class Episode:
@@ -122,13 +132,7 @@ class Episode:
             reason = f": {self.rollouts.stopped}" if self.rollouts.stopped else ""
             raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
         self.rollouts.step(knobs[None])
-        t, trajectory = self.trajectory.num_steps, self.trajectory
-        trajectory.terms[t] = self.rollouts.terms[0]
-        trajectory.metrics[t] = self.rollouts.metrics[0]
-        trajectory.window[t] = self.rollouts.window[0]
-        trajectory.knobs[t] = self.rollouts.memory[0]["current"]
-        trajectory.requested[t] = knobs
-        trajectory.num_steps = t + 1
+        self.trajectory.record(self.rollouts, 0, knobs)
 
     @property
     def reward(self) -> float:
@@ -138,7 +142,8 @@ class Episode:
     @property
     def held_knobs(self) -> tuple[str, ...]:
         """Knobs whose requested change did not apply in the last step, masked or resting."""
-        return tuple(name for name, held in zip(NAMES, self.rollouts.memory[0]["held"], strict=True) if held)
+        held = self.rollouts.memory["held"][0]
+        return tuple(name for name, is_held in zip(NAMES, held.tolist(), strict=True) if is_held) if held.any() else ()
 
     def log(self) -> EpisodeLog:
         """The causes so far."""

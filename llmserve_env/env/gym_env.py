@@ -77,7 +77,7 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         terms, memory = self.episode.rollouts.terms[0], self.episode.rollouts.memory[0]
         return {
             "reward_terms": dict(zip(TERMS_DTYPE.names or (), terms.item(), strict=True)),
-            "knobs": mapping_from_knobs(memory["current"]),
+            "knobs": mapping_from_knobs(memory["current"].tolist()),
             "held_knobs": self.episode.held_knobs,
             "cost_so_far_usd": float(memory["cost_so_far_usd"]),
             "phase": self.episode.phase,

@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.layout import ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
+from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
 from llmserve_env.units import PS_PER_MS, S_PER_HOUR
 
 NUM_KNOBS = 6
@@ -93,14 +93,10 @@ def mean_gap_ms(window):
     """Mean time between tokens of a stream, from the middles of the histogram's bins; 0 without gaps."""
     if window.itl_samples == 0:
         return 0.0
-    total, seen, i = 0.0, 0, 0
-    while seen < window.itl_samples and i < ITL_BINS:
-        count = window.itl[i]
-        if count > 0:
-            octave = max(i // ITL_SUB_BINS - 1, 0)
-            total += count * ((i - octave * ITL_SUB_BINS) + 0.5) * (1 << octave)
-            seen += count
-        i += 1
+    total = 0.0
+    for i in range(window.itl_first, window.itl_last + 1):
+        octave = max(i // ITL_SUB_BINS - 1, 0)
+        total += window.itl[i] * ((i - octave * ITL_SUB_BINS) + 0.5) * (1 << octave)
     return total / window.itl_samples * (1 << ITL_UNIT_SHIFT) / PS_PER_MS
 
 

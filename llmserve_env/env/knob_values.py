@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def knobs_from_mapping(action: Mapping[str, Any]) -> Array:
     return np.array([knob.number(named.get(knob.name, getattr(defaults, knob.name))) for knob in KNOBS])
 
 
-def mapping_from_knobs(values: Array) -> dict[str, Any]:
+def mapping_from_knobs(values: Sequence[float] | Array) -> dict[str, Any]:
     """Wire form of knob values."""
     return {
         "batch_cap": int(values[0]),

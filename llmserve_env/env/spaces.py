@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 FEATURE_LIMIT = 8.0
 """No feature reaches this: logs of a day's wait or a million requests stay below."""
 ActionEncoding = Literal["discrete", "box"]
-_NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS])
+_NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS], dtype=np.uint64)
 _LEVELS = np.array([np.resize(knob.levels, _NUM_LEVELS.max()) for knob in KNOBS], dtype=np.float64)
 _COLUMNS = np.arange(len(KNOBS))
 _LOG_MAX_BATCH = np.log(KNOBS[0].high)
@@ -30,7 +30,7 @@ def observation_space() -> spaces.Box:
 def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
     """`discrete`: a level per knob (MultiDiscrete). `box`: six numbers in [-1, 1] over the full ranges."""
     if encoding == "discrete":
-        return spaces.MultiDiscrete(_NUM_LEVELS)
+        return spaces.MultiDiscrete(_NUM_LEVELS.astype(np.int64))
     if encoding == "box":
         return spaces.Box(-1.0, 1.0, (len(KNOBS),), np.float32)
     raise ValueError(f"action encoding must be 'discrete' or 'box'; got {encoding!r}")
@@ -38,7 +38,8 @@ def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
 
 def decode_discrete(action: Array) -> Array:
     """Knobs of level indices, shape (episodes, 6)."""
-    if action.dtype.kind not in "iu" or (action < 0).any() or (action >= _NUM_LEVELS).any():
+    # As unsigned numbers negative ones are too large as well: one comparison instead of two.
+    if action.dtype.kind not in "iu" or (action.astype(np.uint64) >= _NUM_LEVELS).any():
         raise InvalidActionError(
             f"a discrete action has six whole numbers below {_NUM_LEVELS.tolist()}; got {action.tolist()}"
         )

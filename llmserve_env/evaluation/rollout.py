@@ -67,12 +67,7 @@ def play(agent: Agent, task: Task, seeds: Sequence[int], progress: Progress | No
         knobs = agent.act(view_of(rollouts, step))
         rollouts.step(knobs)
         for e, trajectory in enumerate(trajectories):
-            trajectory.terms[step] = rollouts.terms[e]
-            trajectory.metrics[step] = rollouts.metrics[e]
-            trajectory.window[step] = rollouts.window[e]
-            trajectory.knobs[step] = rollouts.memory[e]["current"]
-            trajectory.requested[step] = knobs[e]
-            trajectory.num_steps = step + 1
+            trajectory.record(rollouts, e, knobs[e])
         if progress:
             progress(len(seeds))
     return [_finished(task, seed, trajectory) for seed, trajectory in zip(seeds, trajectories, strict=True)]

@@ -91,7 +91,9 @@ class WindowRecords:
         while units >> octave >= 2 * ITL_SUB_BINS:
             octave += 1
         window = self.window[0]
-        window["itl"][min(octave * ITL_SUB_BINS + (units >> octave), ITL_BINS - 1)] = window["output_tokens"]
+        gap_bin = min(octave * ITL_SUB_BINS + (units >> octave), ITL_BINS - 1)
+        window["itl"][gap_bin] = window["output_tokens"]
+        window["itl_first"] = window["itl_last"] = gap_bin
         window["itl_samples"] = window["output_tokens"]
 
     def _measure_traffic(self, served: ServedWindow) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.layout import (
-    ITL_BINS,
     ITL_SUB_BINS,
     ITL_UNIT_SHIFT,
     MAX_CLASSES,
@@ -27,25 +26,32 @@ SURGE_RATIO = 1.5
 
 
 @kernel
+def move_to_front(values, low, high, pivot, with_equal):
+    """Move what is below the pivot (or equal, if asked) to the front of values[low..high]; returns where it ends.
+
+    Without branches: which side a value belongs to cannot be predicted.
+    """
+    end = low
+    for i in range(low, high + 1):
+        value = values[i]
+        values[i] = values[end]
+        values[end] = value
+        end += (value <= pivot) if with_equal else (value < pivot)
+    return end
+
+
+@kernel
 def select(values, low, high, k):
     """The value of rank k among values[low..high], which it reorders around that rank."""
     while low < high:
         pivot = values[(low + high) >> 1]
-        i, j = low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if k <= j:
-            high = j
-        elif k >= i:
-            low = i
-        else:
+        first = move_to_front(values, low, high, pivot, False)
+        if k < first:
+            high = first - 1
+            continue
+        # Waits of clients that gave up are all alike, so values equal to the pivot are set aside together.
+        low = move_to_front(values, first, high, pivot, True)
+        if k < low:
             break
     return values[k]
 
@@ -54,9 +60,10 @@ def select(values, low, high, k):
 def recent_waits(environment, window_ps, values):
     """Copy the latest waits, newest first, back to the first that ended before the last windows; returns how many."""
     since = environment.now_ps - RECENT_WINDOWS * window_ps
+    newest = environment.ttft_count - 1
     count = min(environment.ttft_count, TTFT_RING)
     for n in range(count):
-        i = (environment.ttft_count - 1 - n) % TTFT_RING
+        i = (newest - n) & (TTFT_RING - 1)
         if environment.ttft[0, i] <= since:
             return n
         values[n] = environment.ttft[1, i]
@@ -69,8 +76,8 @@ def gap_quantile_ps(window, fraction):
     if window.itl_samples == 0:
         return 0.0
     rank = int(np.ceil(fraction * window.itl_samples))
-    seen, bin_index = 0, 0
-    while bin_index < ITL_BINS - 1:
+    seen, bin_index = 0, window.itl_first
+    while bin_index < window.itl_last:
         seen += window.itl[bin_index]
         if seen >= rank:
             break

@@ -37,7 +37,10 @@ def gap_bin(gap_ps):
 @kernel
 def count_gaps(window, gap_ps, tokens):
     """Count `tokens` inter-token gaps of this length."""
-    window.itl[gap_bin(gap_ps)] += tokens
+    i = gap_bin(gap_ps)
+    window.itl[i] += tokens
+    window.itl_first = min(window.itl_first, i)
+    window.itl_last = max(window.itl_last, i)
     window.itl_samples += tokens
 
 

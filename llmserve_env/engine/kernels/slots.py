@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.kernels.gaps import close_gap
 from llmserve_env.engine.kernels.kv_pool import free_blocks
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
 from llmserve_env.engine.kernels.recording import PPM, count_wait, judge, log_event
@@ -28,12 +29,10 @@ def remove_slot(sim, r, slot, num_rows):
     replica, running = sim.replicas[r], sim.replicas[r].running
     last = replica.num_running - 1
     for row in range(num_rows):
-        for i in range(slot, last):
-            running[row, i] = running[row, i + 1]
+        close_gap(running[row], slot, last)
     if sim.deployment.prefix_caching:
         freed = running[TABLE, slot]
-        for i in range(slot, last):
-            running[TABLE, i] = running[TABLE, i + 1]
+        close_gap(running[TABLE], slot, last)
         running[TABLE, last] = freed
     replica.num_running = last
 
@@ -112,14 +111,15 @@ def abandon_expired(sim, r, at_ps, num_rows):
     i = 0
     while i < replica.num_running:
         q = running[REQUEST, i]
-        deadline = sim.requests[q].deadline_at_ps
-        if sim.progress[q].first_token_at_ps >= 0 or running[IN_FLIGHT, i] > 0:
+        # Who decodes has a first token; asking the batch first spares a look at every request of it.
+        is_decoding = running[COMPUTED, i] >= running[TARGET, i] or running[IN_FLIGHT, i] > 0
+        if is_decoding or sim.progress[q].first_token_at_ps >= 0:
             i += 1
-        elif deadline <= at_ps:
+        elif sim.requests[q].deadline_at_ps <= at_ps:
             drop_slot(sim, r, i, at_ps, num_rows)
             abandon(sim, q)
         else:
-            earliest = min(earliest, deadline)
+            earliest = min(earliest, sim.requests[q].deadline_at_ps)
             i += 1
     for k in range(sim.deployment.num_classes):
         q = replica.head[k]

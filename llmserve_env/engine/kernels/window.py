@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.recording import PPM, judge
-from llmserve_env.engine.layout import MAX_CLASSES, NUM_TIERS, SPLIT_OFF
+from llmserve_env.engine.layout import ITL_BINS, MAX_CLASSES, NUM_TIERS, SPLIT_OFF
 from llmserve_env.units import PS_PER_MS
 
 
@@ -25,7 +25,9 @@ def open_window(sim):
         w.met_by_class_tier[k] = 0
         w.finished_by_class_tier[k] = 0
         w.finished_tokens_by_class_tier[k] = 0
-    sim.window.itl[:] = 0
+    for i in range(w.itl_first, w.itl_last + 1):
+        w.itl[i] = 0
+    w.itl_first, w.itl_last = ITL_BINS - 1, 0
 
 
 @rare_kernel
