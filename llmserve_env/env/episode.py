@@ -65,13 +65,13 @@ class Trajectory:
             np.zeros((steps, width)),
         )
 
-    def record(self, rollouts: Rollouts, index: int, requested: Array) -> None:
-        """Add the step that episode `index` of these rollouts has just made."""
-        t = self.num_steps
-        self.terms[t] = rollouts.terms[index]
-        self.metrics[t] = rollouts.metrics[index]
-        self.window[t] = rollouts.counters[index]
-        self.knobs[t] = rollouts.memory["current"][index]
+    def record(self, backend: ServingBackend, index: int, requested: Array) -> None:
+        """Add the step that episode `index` of this backend has just made."""
+        t, window = self.num_steps, backend.window
+        self.terms[t] = backend.terms[index]
+        self.metrics[t] = backend.metrics[index]
+        self.window[t] = np.ndarray(window.shape, COUNTERS_DTYPE, window, strides=window.strides)[index]
+        self.knobs[t] = backend.memory["current"][index]
         self.requested[t] = requested
         self.num_steps = t + 1
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.state import records
 from llmserve_env.env.backend import Mode
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
@@ -94,13 +93,6 @@ class Rollouts:
     def window(self) -> Array:
         """Counters of the last window, one record per episode."""
         return self._engine.state.window
-
-    @property
-    def counters(self) -> Array:
-        """The last window without its histogram."""
-        window = self._engine.state.window
-        counters: Array = np.ndarray(window.shape, COUNTERS_DTYPE, window, strides=window.strides)
-        return counters
 
     @property
     def metrics(self) -> Array:
