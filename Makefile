@@ -26,6 +26,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 CODE := $(wildcard llmserve_env server profiler benchmarks scripts tests *.py)
 NOJIT_TESTS := $(wildcard tests/engine tests/laws)
 BROWSER_TESTS := $(if $(findstring not browser,$(MARKERS)),,$(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests))
+POSTGRES_TESTS := $(if $(findstring not slow,$(MARKERS)),,$(wildcard tests/server/test_postgres.py))
+POSTGRES := $(or $(shell command -v initdb),$(firstword $(wildcard /usr/lib/postgresql/*/bin/initdb)))
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 .PHONY: help
@@ -70,7 +72,7 @@ serve: setup ## Serve the environment and its page at http://127.0.0.1:7860/web 
 ##@ Test
 
 .PHONY: test
-test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) ## Run every test: fast, slow and browser
+test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) $(if $(POSTGRES_TESTS),postgres) ## Run every test: fast, slow and browser
 	$(PYTEST) -m '$(MARKERS)' --cov --cov-report=
 
 .PHONY: test-fast
@@ -94,6 +96,17 @@ ifeq ($(CHROMIUM),)
 		echo "The browser tests need Chromium, and installing it needs root and apt-get." >&2; \
 		echo "Install it (Debian: apt-get install chromium) or run: make test MARKERS='not real and not browser'" >&2; \
 		exit 1; \
+	fi
+endif
+
+.PHONY: postgres
+postgres: ## Install PostgreSQL for the tests of shared sessions; where it cannot be, they are skipped
+ifeq ($(POSTGRES),)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends postgresql; \
+	else \
+		echo "PostgreSQL is not installed, and installing it needs root and apt-get: its tests are skipped." >&2; \
 	fi
 endif
 

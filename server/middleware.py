@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ class Gatekeeper:
     def __init__(self, app: ASGIApp, settings: Settings, operations: Operations) -> None:
         self._app, self._operations = app, operations
         self._max_body, self._logs = settings.max_body_bytes, settings.log_requests
+        self._worker = (b"x-worker", str(os.getpid()).encode())
         per_s = settings.expensive_per_min / 60.0
         self._steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
         self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
@@ -98,7 +100,8 @@ class _Exchange:
             if self._received > self._gate._max_body:
                 message["status"] = 413
             self._status, self._has_started = message["status"], True
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id.encode("latin-1"))]
+            named = (b"x-request-id", self._id.encode("latin-1"))
+            message["headers"] = [*message.get("headers", ()), named, self._gate._worker]
         await self._send(message)
 
     async def _refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:

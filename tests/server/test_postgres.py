@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
 
 from llmserve_env.errors import ConfigError
+from llmserve_env.models import ServeAction
 from server.sessions import Sessions
 from server.store import SessionRecord, SessionStore, open_store
 from tests.server.postgres import postgres, programs
@@ -18,6 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed (Debian: apt-get install postgresql)"),
 ]
+MAX_CONNECTIONS = 500
 ACTION = (96.0, 0.1 + 0.2, 0.0, 0.0, 0.0, 1.0)
 
 
@@ -67,25 +70,43 @@ def test_workers_follow_each_other(url: str, store: SessionStore) -> None:
     alone.store.close()
 
 
+def client_of_each_worker(server: RunningServer, stack: ExitStack, workers: int) -> list[httpx.Client]:
+    """A kept connection to every worker; which one takes a new connection is the kernel's choice."""
+    found: dict[str, httpx.Client] = {}
+    for _ in range(MAX_CONNECTIONS):
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
+        found.setdefault(client.get("/health").headers["x-worker"], client)
+        if len(found) == workers:
+            return list(found.values())
+    raise AssertionError(f"{MAX_CONNECTIONS} connections reached {len(found)} of {workers} workers")
+
+
+def hop(clients: list[httpx.Client], steps: Iterable[int]) -> list[float]:
+    """Rewards of steps that the workers take in turn."""
+    rewards = []
+    for step in steps:
+        client = clients[step % len(clients)]
+        answer = client.post("/step", json={"session_id": "hopping", "action": {"batch_cap": 96}, "step_index": step})
+        assert answer.status_code == 200, answer.text
+        rewards.append(answer.json()["reward"])
+    return rewards
+
+
 def test_sessions_hop_between_the_workers_of_a_server_and_survive_its_death(url: str) -> None:
     played: list[float] = []
-    with RunningServer("memory") as fresh:
+    for start in (1, 21):
         server = RunningServer(url, workers=2)
-        for attempt in range(2):
-            for step in range(len(played) + 1, len(played) + 31):
-                # A new connection each time, so that either worker may get it.
-                body = {"session_id": "hopping", "action": {"batch_cap": 96}, "step_index": step}
-                if step == 1:
-                    httpx.post(f"{server.url}/reset", json={"session_id": "hopping", "seed": 1}, timeout=60)
-                answer = httpx.post(f"{server.url}/step", json=body, timeout=60)
-                assert answer.status_code == 200, answer.text
-                played.append(answer.json()["reward"])
+        with ExitStack() as stack:
+            clients = client_of_each_worker(server, stack, workers=2)
+            if start == 1:
+                clients[0].post("/reset", json={"session_id": "hopping", "seed": 1}).raise_for_status()
+            played += hop(clients, range(start, start + 20))
             server.kill()
-            if attempt == 0:
-                server = RunningServer(url, workers=2)
-        httpx.post(f"{fresh.url}/reset", json={"session_id": "s", "seed": 1}, timeout=60)
-        body = {"session_id": "s", "action": {"batch_cap": 96}}
-        assert played == [httpx.post(f"{fresh.url}/step", json=body).json()["reward"] for _ in played]
+    alone = Sessions(open_store("memory"), 1, 1)
+    session = alone.create("static_workload", 1, "s", None, "")
+    action = tuple(ServeAction(batch_cap=96).numbers())
+    assert played == [alone.step(session, action, None).episode.reward for _ in played]
+    alone.store.close()
 
 
 def test_a_database_that_is_not_there_is_named() -> None:
