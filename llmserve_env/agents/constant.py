@@ -15,6 +15,8 @@ from llmserve_env.agents.agent import AgentView
 from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
+from llmserve_env.tasks.digest import task_digest
+from llmserve_env.tasks.files import is_shipped
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
@@ -24,6 +26,13 @@ Array = npt.NDArray[Any]
 def tuned_file() -> Path:
     """Where `llmserve tune` keeps what it found."""
     return Path(str(files("llmserve_env.agents").joinpath("data/tuned.json")))
+
+
+def constant_file(task: Task) -> Path:
+    """Where the constant of a task is kept: with the package, or beside the file of a task of your own."""
+    if task.file is None or is_shipped(task.file):
+        return tuned_file()
+    return task.file.with_suffix(".tuned.json")
 
 
 class ConstantAgent:
@@ -59,9 +68,9 @@ class TunedAgent(ConstantAgent):
 
 def tuned_knobs(task: Task) -> Array:
     """The tuned constant of a task, held to the versions it was found on."""
-    path = tuned_file()
+    path = constant_file(task)
     found = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
-    command = f"llmserve tune --task {task.id}"
+    command = f"llmserve tune --task {task.id if path == tuned_file() or task.file is None else task.file.name}"
     if task.id not in found:
         raise WeightsNotFoundError(f"no tuned constant for {task.id} in {path.name}; find one with: {command}")
     entry = found[task.id]
@@ -70,4 +79,6 @@ def tuned_knobs(task: Task) -> Array:
             f"the tuned constant of {task.id} is for version {entry['task_version']} on environment "
             f"{entry['environment_version']}; here are {task.version} and {ENVIRONMENT_VERSION}: run {command}"
         )
+    if entry.get("task_digest", task_digest(task)) != task_digest(task):
+        raise VersionMismatchError(f"{task.id} has changed since its constant was tuned; run {command}")
     return knobs_from_mapping(entry["knobs"])

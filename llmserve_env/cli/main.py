@@ -10,7 +10,21 @@ from importlib.util import find_spec
 from llmserve_env.cli.running import run
 from llmserve_env.version import PACKAGE_VERSION
 
-COMMANDS = ("train", "evaluate", "benchmark", "tune", "baseline", "inference", "serve", "profile", "trace", "table")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "benchmark",
+    "tune",
+    "baseline",
+    "inference",
+    "serve",
+    "profile",
+    "trace",
+    "table",
+    "task",
+    "capacity",
+    "report",
+)
 """Modules of this folder that add a subcommand each."""
 
 

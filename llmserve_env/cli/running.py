@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llmserve_env.errors import LLMServeError
+from llmserve_env.errors import ConfigError, LLMServeError
+
+if TYPE_CHECKING:
+    from llmserve_env.evaluation.parallel import Runner
 
 USER_ERROR, INTERRUPTED = 2, 130
 ALL_TASKS = "all"
@@ -42,6 +46,29 @@ def task_names(given: str) -> tuple[str, ...]:
     from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
     return BENCHMARK if given == ALL_TASKS else tuple(load_task(name.strip()).id for name in given.split(","))
+
+
+def named_tasks(file: str | None, given: str | None) -> tuple[str, ...]:
+    """Tasks of a command that takes a file of your own as well as `--task`."""
+    if file is not None and given is not None:
+        raise ConfigError(f"give {file} or --task {given}, not both")
+    return task_names(file or given or ALL_TASKS)
+
+
+@contextmanager
+def runner_of(jobs: int, ray_address: str | None) -> Iterator[Runner]:
+    """Threads of this machine, or a Ray cluster by its address; `local` starts one for the time of the command."""
+    if ray_address is None:
+        from llmserve_env.evaluation.parallel import Threads
+
+        yield Threads(jobs)
+        return
+    try:
+        from llmserve_env.distributed.runner import ray_runner
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--ray-address needs {error.name}: pip install '.[ray]'") from error
+    with ray_runner(None if ray_address == "local" else ray_address, jobs) as runner:
+        yield runner
 
 
 def write_text(where: str, text: str) -> None:

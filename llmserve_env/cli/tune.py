@@ -3,48 +3,108 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llmserve_env.cli.running import task_names
+from llmserve_env.cli.running import named_tasks
 from llmserve_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from llmserve_env.evaluation.parallel import Progress, Runner
+    from llmserve_env.tasks.task import Task
+    from llmserve_env.tuning.recording import TunedConstant
+
+METHODS = ("auto", "halving", "tpe")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `tune` to the main command."""
     parser = subparsers.add_parser("tune", help="find the best constant of a task", description=__doc__)
-    parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
+    parser.add_argument("file", nargs="?", metavar="FILE.yaml", help="a task of your own (or use --task)")
+    parser.add_argument("--task", help="all (default), or ids, numbers or YAML files separated by commas")
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default="auto",
+        help="halving runs side by side and prunes; tpe is Optuna's, one trial after the other "
+        "(auto: tpe for shipped tasks, halving for your own)",
+    )
     parser.add_argument(
         "--trials",
         type=int,
-        default=160,
         metavar="N",
-        help="constants to try before the best is polished (default: 160)",
+        help="constants to try before the best is polished (default: 160, for halving 96)",
     )
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     parser.add_argument("--dry-run", action="store_true", help="print the constants, keep the file as it is")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads of halving")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="run halving on this Ray cluster (`local`: a new one)")
     parser.set_defaults(run=run_tune)
 
 
 def run_tune(args: argparse.Namespace) -> int:
     """Search and record, task by task."""
-    from tqdm import tqdm
-
-    try:
-        from llmserve_env.tuning.search import record, search
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"tuning needs {error.name}: make setup-train, or pip install '.[train]'") from error
-    from llmserve_env.env.knob_values import mapping_from_knobs
+    from llmserve_env.cli.running import runner_of
     from llmserve_env.tasks.catalog import load_task
 
-    for name in task_names(args.task):
-        with tqdm(unit="trial", desc=name, file=sys.stderr, disable=None) as bar:
-            found = search(load_task(name), args.trials, args.episodes, args.seed, bar.update)
-        print(f"{name}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
-        if not args.dry_run:
-            command = (
-                f"llmserve tune --task {name} --trials {args.trials} --episodes {args.episodes} --seed {args.seed}"
-            )
-            record(name, found, command, args.trials, args.episodes)
+    with runner_of(args.jobs, args.ray_address) as runner:
+        for name in named_tasks(args.file, args.task):
+            _tune(args, load_task(name), runner)
     return 0
+
+
+def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
+    from tqdm import tqdm
+
+    from llmserve_env.env.knob_values import mapping_from_knobs
+    from llmserve_env.tasks.files import is_shipped
+    from llmserve_env.tuning.freezing import ensure_references
+    from llmserve_env.tuning.recording import record
+
+    is_own = task.file is not None and not is_shipped(task.file)
+    method = args.method if args.method != "auto" else ("halving" if is_own else "tpe")
+    trials = args.trials or {"halving": 96, "tpe": 160}[method]
+    with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None) as bar:
+        if is_own and (written := ensure_references(task, runner, bar.update)):
+            print(f"{task.id}: references frozen in {written}", file=sys.stderr)
+        search = _halving if method == "halving" else _tpe
+        found = search(args, task, trials, runner, bar.update)
+    print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
+    if not args.dry_run:
+        name = task.file.name if is_own and task.file is not None else task.id
+        chosen = "" if args.method == "auto" else f" --method {method}"
+        command = f"llmserve tune --task {name}{chosen} --trials {trials} --episodes {args.episodes} --seed {args.seed}"
+        path = record(task.id, found, command, trials, args.episodes)
+        print(f"kept in {path}", file=sys.stderr)
+
+
+def _tpe(args: argparse.Namespace, task: Task, trials: int, _runner: Runner, progress: Progress) -> TunedConstant:
+    if args.ray_address:
+        raise ConfigError("--method tpe tries one constant after the other; use --method halving on a Ray cluster")
+    try:
+        from llmserve_env.tuning.search import search
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--method tpe needs {error.name}: make setup-train, or pip install '.[train]', or use --method halving"
+        ) from error
+    return search(task, trials, args.episodes, args.seed, progress)
+
+
+def _halving(args: argparse.Namespace, task: Task, trials: int, runner: Runner, progress: Progress) -> TunedConstant:
+    from llmserve_env.graders.references import reference_for
+    from llmserve_env.tuning.halving import halve
+    from llmserve_env.tuning.recording import TunedConstant
+
+    reference = reference_for(task)
+    result = halve(
+        task,
+        lambda figures: figures.score(task, reference),
+        num_configurations=trials,
+        num_seeds=args.episodes,
+        seed=args.seed,
+        runner=runner,
+        progress=progress,
+    )
+    return TunedConstant(result.best.knobs, result.best.figures.score(task, reference))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.env.episode import Episode
-from llmserve_env.graders.references import Reference
 
 _STRONG, _WEAK = 0.9, 0.5
 _ADVICE = {
@@ -19,9 +18,7 @@ _ADVICE = {
 }
 
 
-def feedback_for(
-    episode: Episode, normalised: dict[str, float], measured: dict[str, float], reference: Reference
-) -> str:
+def feedback_for(episode: Episode, normalised: dict[str, float], measured: dict[str, float]) -> str:
     """Sentences: what is missing, what went well, what cost points, and what happened on the way."""
     if episode.step_count == 0:
         return "The log is empty: nothing was served, so the score is 0."
@@ -29,8 +26,6 @@ def feedback_for(
     missing = episode.task.steps - episode.step_count
     if missing:
         said.append(f"Truncated: {missing} of {episode.task.steps} steps are missing and count as nothing served.")
-    if not reference.is_frozen:
-        said.append("This task has no frozen references: components count as measured, from 0 to 1.")
     strong = [name for name, value in normalised.items() if value >= _STRONG]
     if strong:
         said.append(f"At or near the reference optimum: {', '.join(strong)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,30 +13,62 @@ import yaml
 from llmserve_env.errors import ConfigError
 
 BENCHMARK = ("static_workload", "bursty_workload", "adversarial_multitenant")
-"""The tasks of the headline table, in order of difficulty."""
+"""The core suite: the tasks of the headline table, in order of difficulty."""
+EXTENDED = ("azure_code", "azure_conv", "burstgpt", "mooncake_agent", "servegen_tenants")
+"""The extended suite: tasks made from published figures of production traces."""
+SUITES = {"core": BENCHMARK, "extended": EXTENDED}
+TASKS_VARIABLE = "LLMSERVE_TASKS"
+# The compiled parser, where PyYAML has it, reads a trace's tables ten times as fast.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def data_folder() -> Path:
+    """The tasks shipped with the package."""
+    return Path(str(files("llmserve_env.tasks").joinpath("data")))
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a task file is part of the package."""
+    return path.resolve().parent == data_folder().resolve()
+
+
+def own_task_files() -> dict[str, Path]:
+    """Path of every task in the folders named in LLMSERVE_TASKS, by its file's name."""
+    found: dict[str, Path] = {}
+    for folder in filter(None, os.environ.get(TASKS_VARIABLE, "").split(os.pathsep)):
+        if not Path(folder).is_dir():
+            raise ConfigError(f"{TASKS_VARIABLE} names {folder!r}, which is not a folder")
+        # `trace fit` writes name.workload.yaml: a part of a task, not a task.
+        tasks = (path for path in sorted(Path(folder).glob("*.yaml")) if not path.stem.endswith(".workload"))
+        found |= {path.stem: path for path in tasks}
+    return found
 
 
 def task_files() -> dict[str, Path]:
     """Path of every task by its file's name: those of the package, then those of the folders in LLMSERVE_TASKS."""
-    shipped = files("llmserve_env.tasks").joinpath("data").iterdir()
-    found = {Path(str(f)).stem: Path(str(f)) for f in shipped if str(f).endswith(".yaml")}
-    for folder in filter(None, os.environ.get("LLMSERVE_TASKS", "").split(os.pathsep)):
-        if not Path(folder).is_dir():
-            raise ConfigError(f"LLMSERVE_TASKS names {folder!r}, which is not a folder")
-        found |= {path.stem: path for path in sorted(Path(folder).glob("*.yaml"))}
-    return found
+    shipped = {path.stem: path for path in sorted(data_folder().glob("*.yaml"))}
+    return shipped | own_task_files()
 
 
 def task_ids() -> list[str]:
-    """Benchmark tasks first, then the others by name."""
-    others = sorted(set(task_files()) - set(BENCHMARK))
-    return [*BENCHMARK, *others]
+    """What is listed and played by default: the core suite, then tasks from the folders in LLMSERVE_TASKS."""
+    return [*BENCHMARK, *sorted(set(own_task_files()) - set(BENCHMARK))]
+
+
+def known_ids() -> list[str]:
+    """Everything that can be asked for by id: what is listed, then the extended suite."""
+    listed = task_ids()
+    return [*listed, *(name for name in EXTENDED if name not in listed)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The fields of one YAML file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(_yaml_problem(path, error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     except OSError as error:
@@ -43,3 +76,52 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a task file is a mapping of fields; got {type(data).__name__}")
     return data
+
+
+def _yaml_problem(path: Path, error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    line = f":{mark.line + 1}" if mark else ""
+    said = ", ".join(filter(None, (error.context, error.problem)))
+    return f"{path}{line}: not valid YAML: {said}; check indentation, quotes and brackets"
+
+
+def names_trace(data: Mapping[str, Any]) -> bool:
+    """Whether a task's fields name a trace for their workload."""
+    workload = data.get("workload")
+    return isinstance(workload, Mapping) and "trace" in workload
+
+
+def trace_file(data: Mapping[str, Any], task_file: Path) -> Path | None:
+    """Where the trace of a task lies, as far as its fields say so."""
+    source = data["workload"]["trace"] if names_trace(data) else None
+    name = source.get("file") if isinstance(source, Mapping) else None
+    return task_file.parent / name if isinstance(name, str) else None
+
+
+class FieldLines:
+    """Lines of a YAML file's fields, for messages; the file is parsed again only when one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, place: tuple[int | str, ...]) -> int:
+        """Line of the field at this path, or of the nearest field around it."""
+        node = yaml.compose(self._path.read_text(encoding="utf-8"), Loader=_LOADER)
+        line = 1
+        for step in place:
+            found = _child(node, step)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+
+def _child(node: Any, step: int | str) -> tuple[int, Any] | None:
+    """Line and node of one key or index below a node."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line + 1, node.value[step]
+    return None

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
+from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.store import load_profile
+from llmserve_env.tasks.defaults import with_defaults
 from llmserve_env.units import gb_to_bytes, s_to_ps
 from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
-from llmserve_env.workloads.problems import config_error
+from llmserve_env.workloads.problems import LineOf, config_error
 from llmserve_env.workloads.spec import WorkloadSpec
 
 KNOB_NAMES = (
@@ -53,6 +65,16 @@ class DeploymentSpec(Part):
     """Waiting requests allowed per replica, one figure per class in order of urgency."""
     bring_up_s: NonNegative = 2.0
     restart_overhead_s: NonNegative = 5.0
+    price_usd_per_hour: Positive | None = None
+    """Of one GPU; that of the profile when not given."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset_price(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A price that is not set is not written: digests of tasks do not depend on fields they do not use."""
+        data: dict[str, Any] = serialise(self)
+        if self.price_usd_per_hour is None:
+            data.pop("price_usd_per_hour", None)
+        return data
 
 
 class KnobSpec(Part):
@@ -115,13 +137,15 @@ class Task(Part):
     model_config = ConfigDict(ignored_types=(cached_property,))
 
     id: Name
-    version: Count
+    version: Count = 1
+    suite: Literal["core", "extended", "own"] = Field(default="own", exclude=True)
+    """Which table a task belongs to; no part of the problem, so no part of its digest."""
     number: Annotated[int, Field(strict=True, ge=0)] = 0
     """The short form of the id (1, 2, 3); 0 for none."""
     name: Name
-    difficulty: Literal["easy", "medium", "hard", "custom"]
-    description: str
-    teaches: str
+    difficulty: Literal["easy", "medium", "hard", "custom"] = "custom"
+    description: str = ""
+    teaches: str = ""
     steps: Count = 200
     window_s: Positive = 1.0
     workload: WorkloadSpec
@@ -129,6 +153,12 @@ class Task(Part):
     knobs: KnobSpec
     reward: RewardSpec
     grader: GraderSpec
+    _file: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        return with_defaults(data) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Task:
@@ -159,6 +189,15 @@ class Task(Part):
         return self
 
     @property
+    def file(self) -> Path | None:
+        """Where the task was read from; references and constants of own tasks lie beside it."""
+        return self._file
+
+    def remember_file(self, path: Path) -> None:
+        """Say where the task was read from."""
+        self._file = path
+
+    @property
     def gym_id(self) -> str:
         """Name in Gymnasium's registry; a new version whenever dynamics, reward or observation change."""
         return f"LLMServe/{self.id}-v{self.version}"
@@ -176,6 +215,8 @@ class Task(Part):
     def fleet(self) -> Deployment:
         """The deployment as the engine takes it."""
         spec, costs = self.deployment, load_profile(self.deployment.profile).costs()
+        if spec.price_usd_per_hour is not None:
+            costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour)
         room = tuple(spec.waiting_room)
         return Deployment(
             costs=costs,
@@ -194,9 +235,12 @@ class Task(Part):
         )
 
 
-def parse_task(data: Mapping[str, Any], where: str = "task") -> Task:
-    """A validated task; ConfigError names each field that is wrong."""
+def parse_task(data: Mapping[str, Any], where: str = "task", line_of: LineOf | None = None) -> Task:
+    """A validated task; ConfigError names each field that is wrong, with its line where it is known."""
     try:
         return Task.model_validate(data)
     except ValidationError as error:
-        raise config_error(error, data, where) from error
+        raise config_error(error, data, where, line_of) from error
+    except ProfileError as error:
+        line = f":{line_of(('deployment', 'profile'))}" if line_of else ""
+        raise ConfigError(f"{where}{line}: deployment.profile: {error}") from error

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import optuna
 
-from llmserve_env.agents.constant import ConstantAgent, tuned_file
-from llmserve_env.env.knob_values import KNOBS, Knob, mapping_from_knobs
+from llmserve_env.agents.constant import ConstantAgent
+from llmserve_env.env.knob_values import KNOBS, Knob
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
-from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
-from llmserve_env.version import ENVIRONMENT_VERSION
+from llmserve_env.tuning.recording import TunedConstant
 
 Array = npt.NDArray[Any]
 
@@ -26,14 +23,6 @@ LARGE = 100
 FLOAT_STEPS = (-0.1, -0.05, -0.02, -0.01, 0.01, 0.02, 0.05, 0.1)
 FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """Steps of the polish."""
-
-
-@dataclass(frozen=True, slots=True)
-class TunedConstant:
-    """The winner of a search."""
-
-    knobs: Array
-    score: float
 
 
 def mean_score(task: Task, knobs: Array, seeds: Sequence[int]) -> float:
@@ -105,21 +94,3 @@ def search(
     for k, knob in enumerate(KNOBS):
         best[k] = study.best_params.get(knob.name, best[k])
     return TunedConstant(best, float(study.best_value))
-
-
-def record(task_id: str, found: TunedConstant, command: str, num_trials: int, num_seeds: int) -> None:
-    """Put a constant into the file that the `tuned` agent reads, with what it takes to find it again."""
-    path = tuned_file()
-    data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
-    seeds = SEED_RANGES["tuning"][:num_seeds]
-    data["tasks"][task_id] = {
-        "knobs": mapping_from_knobs(np.round(found.knobs, 4)),
-        "score": round(found.score, 4),
-        "task_version": load_task(task_id).version,
-        "environment_version": ENVIRONMENT_VERSION,
-        "command": command,
-        "trials": num_trials,
-        "seeds": f"{seeds.start}..{seeds.stop - 1}",
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")

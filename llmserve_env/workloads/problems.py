@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from llmserve_env.errors import ConfigError
 
+Place = tuple[int | str, ...]
+LineOf = Callable[[Place], int]
+"""Line of the field at a path of keys and indices, or of the nearest field around it."""
 
-def config_error(error: ValidationError, data: Any, where: str) -> ConfigError:
-    """Every finding of `error` with the path of its field below `where`, the rule and the offending value."""
+
+def config_error(error: ValidationError, data: Any, where: str, line_of: LineOf | None = None) -> ConfigError:
+    """Every finding of `error`: the path of its field below `where` (with its line, if known), the rule, the value."""
     items = error.errors(include_url=False)
     places = [item["loc"] for item in items]
-    return ConfigError("\n".join(_finding(item, data, where) for item in items if not _follows(item, places)))
+    return ConfigError("\n".join(_finding(item, data, where, line_of) for item in items if not _follows(item, places)))
 
 
 def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bool:
@@ -23,24 +27,30 @@ def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bo
     return item["type"] == "too_short" and any(len(p) > len(loc) and p[: len(loc)] == loc for p in places)
 
 
-def _finding(item: Mapping[str, Any], data: Any, where: str) -> str:
-    path = where + _path(item["loc"], data)
+def _finding(item: Mapping[str, Any], data: Any, where: str, line_of: LineOf | None) -> str:
+    steps = _steps(item["loc"], data)
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    if line_of is None:
+        place = where + path
+    else:
+        place = f"{where}:{line_of(steps)}" + (f": {path.removeprefix('.')}" if path else "")
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
-        return f"{path}: {message}"
-    return f"{path}: {message}; got {value!r}"
+        return f"{place}: {message}"
+    return f"{place}: {message}; got {value!r}"
 
 
-def _path(loc: Sequence[int | str], data: Any) -> str:
-    """`.sources[0].rate_rps`, without the names of union members that the data does not spell as keys."""
-    path, current = "", data
+def _steps(loc: Sequence[int | str], data: Any) -> Place:
+    """Keys and indices of the data, without the names of union members that the data does not spell as keys."""
+    steps: list[int | str] = []
+    current = data
     for step in loc:
         if isinstance(current, Mapping) and step not in current and current.get("kind") == step:
             continue
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        steps.append(step)
         current = _below(current, step)
-    return path
+    return tuple(steps)
 
 
 def _below(data: Any, step: int | str) -> Any:

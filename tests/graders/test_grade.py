@@ -9,7 +9,13 @@ import pytest
 
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.errors import InvalidLogError, LLMServeError, UnknownTaskError, VersionMismatchError
+from llmserve_env.errors import (
+    InvalidLogError,
+    LLMServeError,
+    ReferencesNotFoundError,
+    UnknownTaskError,
+    VersionMismatchError,
+)
 from llmserve_env.graders import grade, grade_episode
 from llmserve_env.graders.components import COMPONENTS
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
@@ -135,12 +141,8 @@ def test_a_log_without_rewards_is_graded_on_its_actions(episode: Episode) -> Non
     assert grade(log).score == grade_episode(replay(log)).score
 
 
-def test_tasks_without_references_count_components_as_measured(episode: Episode) -> None:
-    custom = load_task("static_workload").model_copy(update={"id": "my_own"})
-    own = Episode(custom)
-    own.reset(SEED)
-    for _ in range(custom.steps):
-        own.step(default_knobs())
-    given = grade_episode(own)
-    assert given.breakdown["throughput"] == given.breakdown["throughput_raw"]
-    assert "no frozen references" in given.feedback
+def test_a_task_without_references_is_not_graded(episode: Episode) -> None:
+    episode.task = load_task("static_workload").model_copy(update={"id": "my_own"})
+    with pytest.raises(ReferencesNotFoundError, match="llmserve task freeze"):
+        grade_episode(episode)
+    episode.task = load_task("static_workload")

@@ -14,8 +14,8 @@ from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.catalog import load_task
-from llmserve_env.tuning import search as tuning
-from llmserve_env.tuning.search import TunedConstant, mean_score, record, search, variations
+from llmserve_env.tuning.recording import TunedConstant, record
+from llmserve_env.tuning.search import mean_score, search, variations
 
 KNOBS_FOUND = np.array([96.0, 0.3, 0, 0, 0, 0])
 
@@ -23,8 +23,7 @@ KNOBS_FOUND = np.array([96.0, 0.3, 0, 0, 0, 0])
 @pytest.fixture
 def tuned_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "tuned.json"
-    for module in (constant, tuning):
-        monkeypatch.setattr(module, "tuned_file", lambda: path)
+    monkeypatch.setattr(constant, "tuned_file", lambda: path)
     return path
 
 

@@ -1,0 +1,61 @@
+"""How many GPUs a task's SLOs need, per tier and GPU, and what they cost."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from llmserve_env.errors import ConfigError
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `capacity` to the main command."""
+    parser = subparsers.add_parser("capacity", help="GPUs and cost that an SLO needs", description=__doc__)
+    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
+    parser.add_argument(
+        "--target", type=float, default=0.95, metavar="SHARE", help="of each class that keeps its SLO (default: 0.95)"
+    )
+    parser.add_argument("--profile", nargs="+", metavar="NAME", help="GPUs to compare (default: that of the task)")
+    parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
+    parser.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per fleet (default: 3)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+    parser.set_defaults(run=run_capacity)
+
+
+def run_capacity(args: argparse.Namespace) -> int:
+    """`llmserve capacity`."""
+    from tqdm import tqdm
+
+    from llmserve_env.capacity.checking import active_tiers
+    from llmserve_env.capacity.replicas import find_capacity
+    from llmserve_env.capacity.text import capacity_text
+    from llmserve_env.cli.running import runner_of
+    from llmserve_env.tasks.catalog import load_task
+
+    if not 0.0 < args.target <= 1.0:
+        raise ConfigError(f"--target is a share of requests above 0 and up to 1, as in 0.95; got {args.target:g}")
+    for name, value in (("--max-replicas", args.max_replicas), ("--episodes", args.episodes)):
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1; got {value}")
+    task = load_task(args.task)
+    found = []
+    with (
+        runner_of(args.jobs, args.ray_address) as runner,
+        tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None, leave=False) as bar,
+    ):
+        for profile in args.profile or [task.deployment.profile]:
+            found += find_capacity(
+                task,
+                tiers=active_tiers(task),
+                target=args.target,
+                profile=profile,
+                max_replicas=args.max_replicas,
+                num_episodes=args.episodes,
+                runner=runner,
+                progress=bar.update,
+            )
+    print(capacity_text(task, found))
+    return 0

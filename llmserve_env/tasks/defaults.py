@@ -1,0 +1,65 @@
+"""What a task file may leave out. The benchmark's files say everything; your own need not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llmserve_env.profiles.store import load_profile
+from llmserve_env.units import bytes_to_gb
+
+MEMORY_UTILISATION = 0.9
+"""Share of the card that vLLM takes unless told otherwise (--gpu-memory-utilization)."""
+WAITING_ROOM = 64
+QUALITY = [1.0, 0.99, 0.95]
+"""FP16, INT8, INT4: about what published accuracies lose. A contract of yours may price it otherwise."""
+REWARD_WEIGHTS = {"throughput": 0.40, "latency": 0.25, "violations": 0.35, "cost": 0.15, "memory": 0.15}
+GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
+KNOBS = ["batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "priority_routing"]
+
+
+def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a task with every part that was left out; what is there stays as it is, right or wrong."""
+    filled: dict[str, Any] = dict(data)
+    classes = _class_names(data.get("workload"))
+    filled["deployment"] = _deployment(data.get("deployment"), len(classes))
+    if "knobs" not in data:
+        split = isinstance(filled["deployment"], Mapping) and filled["deployment"].get("prefill_replicas")
+        filled["knobs"] = {"active": [*KNOBS, *(["prefill_decode_split"] if split else [])]}
+    filled["reward"] = _reward(data.get("reward", {}), classes)
+    filled.setdefault("grader", {"weights": GRADER_WEIGHTS})
+    if filled["deployment"] is None:
+        del filled["deployment"]
+    return filled
+
+
+def _class_names(workload: Any) -> list[str]:
+    """Names of the classes, as far as the section is well formed."""
+    if not isinstance(workload, Mapping):
+        return list(getattr(workload, "class_names", ()))
+    classes = workload.get("classes")
+    named = classes if isinstance(classes, list | tuple) else ()
+    return [one["name"] for one in named if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
+
+
+def _deployment(section: Any, num_classes: int) -> Any:
+    if not isinstance(section, Mapping):
+        return section
+    filled = dict(section)
+    filled.setdefault("waiting_room", [WAITING_ROOM] * num_classes)
+    if "memory_limit_gb" not in filled and isinstance(filled.get("profile"), str):
+        card_gb = bytes_to_gb(load_profile(filled["profile"]).gpu.memory_bytes)
+        filled["memory_limit_gb"] = round(MEMORY_UTILISATION * card_gb, 1)
+    return filled
+
+
+def _reward(section: Any, classes: list[str]) -> Any:
+    if not isinstance(section, Mapping):
+        return section
+    filled = dict(section)
+    filled.setdefault("weights", REWARD_WEIGHTS)
+    filled.setdefault("itl_comfort_ms", 10)
+    filled.setdefault("itl_limit_ms", 50)
+    filled.setdefault("class_weights", dict.fromkeys(classes, 1.0))
+    filled.setdefault("quality", dict.fromkeys(classes, QUALITY))
+    return filled

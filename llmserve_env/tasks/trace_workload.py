@@ -1,0 +1,201 @@
+"""A task's workload by the name of a trace: the generator fitted to it stands in its place.
+
+```yaml
+workload:
+  trace: {file: requests.parquet, scale: 1.5}
+  classes:
+    - {name: interactive, ttft_slo_ms: 500, patience_s: 5}
+  acceptance: {base: 0.6}
+```
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from llmserve_env.errors import ConfigError, TraceFormatError
+from llmserve_env.traces.fitting import FitOptions, FittedWorkload, fit_trace
+from llmserve_env.traces.formats import FORMATS, resolve_format
+from llmserve_env.traces.importing import import_trace
+from llmserve_env.traces.statistics import span_s
+from llmserve_env.traces.trace import Trace, load_trace
+from llmserve_env.workloads.parts import Count, Part, Positive
+from llmserve_env.workloads.problems import LineOf, config_error
+from llmserve_env.workloads.spec import MAX_CLASSES, Acceptance, ServiceClass
+
+DEFAULT_STEPS, DEFAULT_WINDOW_S = 200, 1.0
+_ROWS = ("arrival_at_ns", "prompt_tokens", "output_tokens", "tenant", "priority", "session_id", "prefix_id")
+
+
+class TraceSource(Part):
+    """Which recording, how it is read, and how it is scaled to the deployment."""
+
+    file: str = Field(min_length=1)
+    """Parquet from `llmserve trace import`, or a log itself; relative to the task's folder."""
+    format: str | None = None
+    """Of a log that is not imported: csv, jsonl, azure, burstgpt, mooncake, openai-log."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    time_unit: str | None = None
+    delimiter: str | None = None
+    scale: Positive = 1.0
+    """Multiplies every rate: the one number that fits the traffic to the fleet."""
+    arrivals: Literal["auto", "rate_series", "on_off"] = "auto"
+    tenants: Count = 8
+    repeat: bool = False
+    """Start over when the trace ends, for episodes longer than it."""
+
+
+class TraceWorkload(Part):
+    """The workload section of a task that names a trace; no trace records promises, patience or acceptance."""
+
+    trace: TraceSource
+    classes: tuple[ServiceClass, ...] = Field(min_length=1, max_length=MAX_CLASSES)
+    """In order of urgency: the first is that of priority 0 in the trace."""
+    acceptance: Acceptance = Acceptance(base=0.0)
+    horizon_s: Count | None = None
+    max_total_tokens: int = Field(default=16_384, strict=True, ge=2)
+    """Longest prompt and output together; longer requests of the trace are left out, and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTraffic:
+    """A recording as a task uses it, beside the generator fitted to it."""
+
+    trace: Trace
+    fitted: FittedWorkload
+    notes: tuple[str, ...]
+
+
+def read_section(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> TraceWorkload:
+    """The checked workload section."""
+    try:
+        return TraceWorkload.model_validate(data["workload"])
+    except ValidationError as error:
+        raise config_error(
+            error, data["workload"], f"{task_file}", lambda place: line_of(("workload", *place))
+        ) from error
+
+
+def expand_trace(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> Mapping[str, Any]:
+    """The same task with the workload that was fitted to the trace it names."""
+    section = read_section(data, task_file, line_of)
+    where = f"{task_file}:{line_of(('workload', 'trace'))}: workload.trace"
+    traffic = traced_traffic(section, task_file, where)
+    horizon_s = section.horizon_s or int(np.ceil(_number(data, "steps", DEFAULT_STEPS) * _number(data, "window_s")))
+    return {**data, "workload": _workload(section, traffic, horizon_s, where)}
+
+
+def traced_traffic(section: TraceWorkload, task_file: Path, where: str) -> TracedTraffic:
+    """The trace and what was fitted to it; errors name the field of the task file."""
+    path = task_file.parent / section.trace.file
+    try:
+        trace, notes = _usable(_loaded(path, section.trace), section, where)
+        options = FitOptions(section.trace.arrivals, section.trace.tenants, random_start=True)
+        fitted = fit_trace(trace, options)
+    except (TraceFormatError, ConfigError) as error:
+        text = str(error)
+        raise type(error)(text if text.startswith(where) else f"{where}: {text}") from error
+    return TracedTraffic(trace, fitted, (*notes, *fitted.notes))
+
+
+def _loaded(path: Path, source: TraceSource) -> Trace:
+    if not path.is_file():
+        raise TraceFormatError(f"file: no such file {path}; paths are relative to the task's folder")
+    if path.suffix == ".parquet":
+        return _load_imported(path, path.stat().st_mtime_ns)
+    if source.format is None:
+        raise TraceFormatError(
+            f"format: {path.name} is not an imported trace (.parquet), so name its format: {', '.join(FORMATS)}"
+        )
+    columns = tuple(sorted(source.columns.items()))
+    return _load_log(path, path.stat().st_mtime_ns, source.format, columns, source.time_unit, source.delimiter)
+
+
+@lru_cache(maxsize=4)
+def _load_imported(path: Path, _changed_at_ns: int) -> Trace:
+    return load_trace(path)
+
+
+@lru_cache(maxsize=4)
+def _load_log(
+    path: Path,
+    _changed_at_ns: int,
+    log_format: str,
+    columns: tuple[tuple[str, str], ...],
+    time_unit: str | None,
+    delimiter: str | None,
+) -> Trace:
+    """A log read as it is; importing a long one once is faster."""
+    how = resolve_format(log_format, dict(columns), time_unit, delimiter)
+    with tempfile.TemporaryDirectory() as folder:
+        imported = Path(folder) / "trace.parquet"
+        import_trace(path, how, imported)
+        return load_trace(imported)
+
+
+def _usable(trace: Trace, section: TraceWorkload, where: str) -> tuple[Trace, list[str]]:
+    """The requests that fit the context window, and a note on those that do not."""
+    fits = trace.prompt_tokens.astype(np.int64) + trace.output_tokens <= section.max_total_tokens
+    left_out = int(np.count_nonzero(~fits))
+    if left_out == len(trace):
+        raise ConfigError(f"{where}: no request fits max_total_tokens {section.max_total_tokens}; raise it")
+    notes = []
+    if left_out:
+        notes.append(
+            f"{left_out} of {len(trace)} requests ({left_out / len(trace):.1%}) are longer than "
+            f"max_total_tokens {section.max_total_tokens} and are left out"
+        )
+        columns = {field.name: getattr(trace, field.name) for field in fields(Trace)}
+        trace = replace(trace, **{name: columns[name][fits] for name in (*_ROWS, "prefix_tokens")})
+    needed = int(trace.priority.max()) + 1
+    if needed > len(section.classes):
+        raise ConfigError(
+            f"{where}: the trace has priorities 0 to {needed - 1}, but workload.classes lists {len(section.classes)}: "
+            "give one class per priority, the most urgent first"
+        )
+    return trace, notes
+
+
+def _workload(section: TraceWorkload, traffic: TracedTraffic, horizon_s: int, where: str) -> dict[str, Any]:
+    """The fitted generator with the promises of the task."""
+    names = [service.name for service in section.classes]
+    sources = []
+    for source in traffic.fitted.data["sources"]:
+        arrivals = dict(source["arrivals"])
+        if arrivals["kind"] == "rate_series":
+            if span_s(traffic.trace) < horizon_s and not section.trace.repeat:
+                raise ConfigError(
+                    f"{where}: the trace lasts {span_s(traffic.trace):.0f} s and an episode {horizon_s} s: "
+                    "take fewer steps, shorter windows, or repeat: true"
+                )
+            arrivals["cyclic"] = section.trace.repeat
+        kinds = [
+            {
+                **kind,
+                "class": names[int(kind["class"].removeprefix("priority_"))],
+                "acceptance": section.acceptance.model_dump(),
+            }
+            for kind in source["kinds"]
+        ]
+        sources.append({**source, "arrivals": arrivals, "kinds": kinds})
+    return {
+        "horizon_s": horizon_s,
+        "max_total_tokens": section.max_total_tokens,
+        "rate_scale": section.trace.scale,
+        "classes": [service.model_dump() for service in section.classes],
+        "sources": sources,
+    }
+
+
+def _number(data: Mapping[str, Any], name: str, default: float = DEFAULT_WINDOW_S) -> float:
+    """A field that the task's own check looks at later; its default where it is no number."""
+    value = data.get(name, default)
+    return float(value) if isinstance(value, int | float) and value > 0 else default
