@@ -126,8 +126,14 @@ def _dense(curve: Curve, size: int) -> Array:
 
 
 def request_records(table: RequestTable, block_tokens: int) -> Array:
-    """The table as records with absolute deadlines and prefix-cache stream ids."""
+    """The table as records."""
     rows = records((len(table),), REQUEST_DTYPE)
+    fill_requests(rows, table, block_tokens)
+    return rows
+
+
+def fill_requests(rows: Array, table: RequestTable, block_tokens: int) -> None:
+    """Write the table into records, with absolute deadlines and prefix-cache stream ids."""
     rows["arrival_at_ps"] = table.arrival_at_ps
     rows["slo_at_ps"] = np.minimum(
         table.arrival_at_ps + np.minimum(table.ttft_slo_ps, NEVER_PS - table.arrival_at_ps), NEVER_PS
@@ -142,7 +148,6 @@ def request_records(table: RequestTable, block_tokens: int) -> Array:
     rows["prefix_stream"] = np.where(shared, table.prefix_id, 0)
     own = num_prefixes + np.where(table.session_id >= 0, table.session_id, num_sessions + np.arange(len(table)))
     rows["own_stream"] = own
-    return rows
 
 
 def new_state(deployment: Deployment, num_environments: int, max_requests: int, log_rows: int = 0) -> EngineState:
@@ -189,7 +194,7 @@ def load_requests(
     check_table(table, deployment, state.progress.shape[1])
     for name in MUTABLE_FIELDS:
         bytes_of(getattr(state, name)[index : index + 1])[...] = bytes_of(getattr(pristine, name))
-    state.requests[index, : len(table)] = request_records(table, deployment.block_tokens)
+    fill_requests(state.requests[index, : len(table)], table, deployment.block_tokens)
     environment = state.environment[index]
     environment["num_requests"], environment["seed"] = len(table), seed
 

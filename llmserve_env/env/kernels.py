@@ -64,6 +64,17 @@ TERMS_DTYPE = np.dtype(
 
 
 @entry_point
+def look_up_levels(indices, num_levels, levels, knobs):
+    """Fill `knobs` with the level that each index names; False when one of them names none."""
+    for e in range(indices.shape[0]):
+        for k in range(NUM_KNOBS):
+            if not 0 <= indices[e, k] < num_levels[k]:
+                return False
+            knobs[e, k] = levels[k, indices[e, k]]
+    return True
+
+
+@entry_point
 def hold_knobs(scoring, memory, requested, knobs):
     """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
     s = borrow(scoring)[0]

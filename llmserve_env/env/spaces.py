@@ -9,6 +9,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from llmserve_env.env.features import NUM_FEATURES
+from llmserve_env.env.kernels import look_up_levels
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidActionError
 
@@ -16,9 +17,8 @@ Array = npt.NDArray[Any]
 FEATURE_LIMIT = 8.0
 """No feature reaches this: logs of a day's wait or a million requests stay below."""
 ActionEncoding = Literal["discrete", "box"]
-_NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS], dtype=np.uint64)
+_NUM_LEVELS = np.array([len(knob.levels) for knob in KNOBS])
 _LEVELS = np.array([np.resize(knob.levels, _NUM_LEVELS.max()) for knob in KNOBS], dtype=np.float64)
-_COLUMNS = np.arange(len(KNOBS))
 _LOG_MAX_BATCH = np.log(KNOBS[0].high)
 
 
@@ -30,7 +30,7 @@ def observation_space() -> spaces.Box:
 def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
     """`discrete`: a level per knob (MultiDiscrete). `box`: six numbers in [-1, 1] over the full ranges."""
     if encoding == "discrete":
-        return spaces.MultiDiscrete(_NUM_LEVELS.astype(np.int64))
+        return spaces.MultiDiscrete(_NUM_LEVELS)
     if encoding == "box":
         return spaces.Box(-1.0, 1.0, (len(KNOBS),), np.float32)
     raise ValueError(f"action encoding must be 'discrete' or 'box'; got {encoding!r}")
@@ -38,12 +38,11 @@ def action_space(encoding: ActionEncoding) -> spaces.Space[Any]:
 
 def decode_discrete(action: Array) -> Array:
     """Knobs of level indices, shape (episodes, 6)."""
-    # As unsigned numbers negative ones are too large as well: one comparison instead of two.
-    if action.dtype.kind not in "iu" or (action.astype(np.uint64) >= _NUM_LEVELS).any():
+    knobs: Array = np.empty(action.shape)
+    if action.dtype.kind not in "iu" or not look_up_levels(action.astype(np.int64), _NUM_LEVELS, _LEVELS, knobs):
         raise InvalidActionError(
             f"a discrete action has six whole numbers below {_NUM_LEVELS.tolist()}; got {action.tolist()}"
         )
-    knobs: Array = _LEVELS[_COLUMNS, action]
     return knobs
 
 
