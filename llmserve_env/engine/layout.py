@@ -147,6 +147,7 @@ REPLICA_DTYPE = np.dtype(
         ("num_unkeyed", "i8"),
         ("num_keyed_free", "i8"),
         ("next_block", "i8"),
+        ("num_emitting", "i4", (MAX_SPECULATION_DEPTH + 2,)),
         ("head", "i4", (MAX_CLASSES,)),
         ("tail", "i4", (MAX_CLASSES,)),
         ("fresh_waiting", "i4", (MAX_CLASSES,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
@@ -40,6 +41,7 @@ def complete(sim, r):
     sim.window.prefill_tokens += replica.prefill_tokens
     replica.free_at_ps = end
     replica.may_queue = 1
+    are_all_plain = plain == replica.num_running and replica.num_stale == 0
     if replica.num_stale > 0:
         emit_stale(sim, r, end)
     i = plain
@@ -48,8 +50,10 @@ def complete(sim, r):
         if running[SCHEDULED, i] > 0:
             running[SCHEDULED, i] = 0
             if running[DRAFTS, i] >= 0:
-                has_left = emit(sim, r, i, end, duration, rows)
+                has_left = emit(sim, r, i, end, rows)
         i += not has_left
+    if not are_all_plain:
+        count_bursts(sim, r, duration)
     if plain > 0:
         count_gaps(sim.window, duration, plain)
         advance_plain(sim, r, plain, 1, end)
@@ -104,7 +108,7 @@ def accepted_drafts(sim, q, emitted, drafts):
 
 
 @kernel
-def count_tokens(sim, r, q, tokens, end, duration):
+def count_tokens(sim, r, q, tokens, end):
     """Tokens of request q reach its client at `end`."""
     progress, replica = sim.progress[q], sim.replicas[r]
     sim.window.output_tokens += tokens
@@ -112,7 +116,11 @@ def count_tokens(sim, r, q, tokens, end, duration):
     if progress.first_token_at_ps < 0:
         first_token(sim, q, end, replica.tier)
         return
-    gap = duration if progress.last_token_at_ps < 0 else end - progress.last_token_at_ps
+    if progress.last_token_at_ps < 0:
+        # Everybody who emits as many tokens has the same gap: counted together when the iteration is done.
+        replica.num_emitting[tokens] += 1
+        return
+    gap = end - progress.last_token_at_ps
     progress.last_token_at_ps = -1
     if progress.is_stalled:
         progress.is_stalled = 0
@@ -121,7 +129,17 @@ def count_tokens(sim, r, q, tokens, end, duration):
 
 
 @kernel
-def emit(sim, r, i, end, duration, rows):
+def count_bursts(sim, r, duration):
+    """Inter-token gaps of those who had a token in the iteration before this one."""
+    num_emitting = sim.replicas[r].num_emitting
+    for tokens in range(1, MAX_SPECULATION_DEPTH + 2):
+        if num_emitting[tokens] > 0:
+            count_gaps(sim.window, duration // tokens, num_emitting[tokens] * tokens)
+            num_emitting[tokens] = 0
+
+
+@kernel
+def emit(sim, r, i, end, rows):
     """One request's output. True when it has left the batch."""
     deployment, running = sim.deployment, sim.replicas[r].running
     q, drafts = running[REQUEST, i], running[DRAFTS, i]
@@ -139,7 +157,7 @@ def emit(sim, r, i, end, duration, rows):
         running[IN_FLIGHT, i] -= drafts - accepted + tokens
         if deployment.prefix_caching:
             key_full_blocks(sim, r, i, min(running[COMPUTED, i] - running[IN_FLIGHT, i], running[KNOWN, i]))
-    count_tokens(sim, r, q, tokens, end, duration)
+    count_tokens(sim, r, q, tokens, end)
     if running[KNOWN, i] == running[LAST, i]:
         finish(sim, q, end, sim.replicas[r].tier)
         log_event(sim, LOG_FINISH, r, q, end, 0, 0, 0, 0)
@@ -177,7 +195,7 @@ def emit_stale(sim, r, end):
         sim.window.accepted_tokens += accepted
         tokens = min(1 + accepted, request.output_tokens - progress.emitted)
         progress.emitted += tokens
-        count_tokens(sim, r, q, tokens, end, end - replica.start_at_ps)
+        count_tokens(sim, r, q, tokens, end)
         progress.last_token_at_ps = end
         if progress.emitted == request.output_tokens:
             dequeue(sim, r, q)
