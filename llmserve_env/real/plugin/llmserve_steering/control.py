@@ -1,0 +1,74 @@
+"""The folder through which a running vLLM is steered: what we want, what its scheduler does, what it recorded.
+
+Imported inside vLLM's own process, and by whoever steers it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+FOLDER_VARIABLE = "LLMSERVE_REAL_CONTROL_DIR"
+WANTED, STATUS, ITERATIONS = "wanted.json", "status.json", "iterations.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the scheduler shall do from its next iteration on."""
+
+    generation: int = 0
+    batch_cap: int | None = None
+    token_budget: int | None = None
+    kv_budget_fraction: float = 1.0
+    speculation_depth: int | None = None
+    is_recording: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the scheduler does, and the limits it was started with."""
+
+    generation: int
+    batch_cap: int
+    token_budget: int
+    speculation_depth: int
+    num_blocks: int
+    """Usable KV blocks of the pool, withheld ones included."""
+    withheld_blocks: int
+    max_batch_cap: int
+    max_token_budget: int
+    max_speculation_depth: int
+    block_tokens: int
+    max_model_len: int
+    vocabulary: int
+    async_scheduling: bool
+    prefix_caching: bool
+    iterations: int
+    busy_s: float
+    """Time spent in iterations since the start."""
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace the file at once, so that a reader never sees half of it."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(content), encoding="utf-8")
+    partial.replace(path)
+
+
+def write_wanted(folder: Path, wanted: Wanted) -> None:
+    """Ask for something new."""
+    write_json(folder / WANTED, asdict(wanted))
+
+
+def read_wanted(folder: Path) -> Wanted:
+    """What is asked for."""
+    return Wanted(**json.loads((folder / WANTED).read_text(encoding="utf-8")))
+
+
+def read_status(folder: Path) -> Status:
+    """What the scheduler last said of itself."""
+    found = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    return Status(**{field.name: found[field.name] for field in fields(Status)})

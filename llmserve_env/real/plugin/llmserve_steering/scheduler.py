@@ -1,0 +1,177 @@
+"""vLLM's scheduler with its limits in our hands: `--scheduler-cls llmserve_steering.scheduler.SteeredScheduler`.
+
+Runs inside vLLM's engine process. Between iterations it reads what is wanted from the folder that
+LLMSERVE_REAL_CONTROL_DIR names, and writes what it does. Batch cap and token budget are limits of vLLM's own scheduler;
+the KV budget takes free blocks out of the pool; the speculation depth cuts n-gram drafts short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from .control import (
+    FOLDER_VARIABLE,
+    ITERATIONS,
+    STATUS,
+    WANTED,
+    Status,
+    Wanted,
+    read_wanted,
+    write_json,
+)
+
+STATUS_INTERVAL_S = 0.05
+HOST_MODULE = "vllm.v1.core.sched.scheduler"
+# vLLM is the process this runs in, not a package we depend on.
+Scheduler: Any = import_module(HOST_MODULE).Scheduler
+
+
+class SteeredScheduler(Scheduler):  # type: ignore[misc]
+    """The stock scheduler, steered between iterations."""
+
+    max_num_active_reqs: int
+    max_num_scheduled_tokens: int
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._folder = Path(os.environ[FOLDER_VARIABLE])
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._max_cap = self.max_num_active_reqs
+        self._max_budget = self.max_num_scheduled_tokens
+        speculative = self.vllm_config.speculative_config
+        self._max_depth = speculative.num_speculative_tokens if speculative else 0
+        self._depth = self._max_depth
+        self._pool = self.kv_cache_manager.block_pool
+        self._num_blocks = self._pool.num_gpu_blocks - 1
+        self._withheld: list[Any] = []
+        self._wanted, self._seen_ns = Wanted(), 0
+        self._iterations, self._busy_s, self._said_at_s = 0, 0.0, 0.0
+        self._started_at_s = 0.0
+        self._work: dict[str, Any] = {}
+        self._added: dict[str, float] = {}
+        self._log: TextIO | None = None
+        self._say()
+
+    def schedule(self, *args: Any, **options: Any) -> Any:
+        """One iteration's decisions, under the limits wanted now."""
+        self._started_at_s = time.monotonic()
+        self._obey()
+        output = super().schedule(*args, **options)
+        if self._log is not None:
+            self._work = self._describe(output)
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """The end of an iteration: its tokens are on their way to the clients."""
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        ended_at_s = time.monotonic()
+        self._iterations += 1
+        self._busy_s += ended_at_s - self._started_at_s
+        if self._log is not None and scheduler_output.total_num_scheduled_tokens:
+            self._record(ended_at_s)
+        if ended_at_s - self._said_at_s > STATUS_INTERVAL_S or not self.running:
+            self._say()
+        return outputs
+
+    def add_request(self, request: Any) -> None:
+        """A request has come through tokenizer and queue."""
+        if self._log is not None:
+            self._added[request.request_id] = time.monotonic()
+        super().add_request(request)
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """Keep as many drafts as are wanted."""
+        for drafts in draft_token_ids.draft_token_ids:
+            del drafts[self._depth :]
+        super().update_draft_token_ids(draft_token_ids)
+
+    def _obey(self) -> None:
+        try:
+            changed_ns = (self._folder / WANTED).stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        if changed_ns != self._seen_ns:
+            self._seen_ns, self._wanted = changed_ns, read_wanted(self._folder)
+            wanted = self._wanted
+            self.max_num_active_reqs = min(wanted.batch_cap or self._max_cap, self._max_cap)
+            self.max_num_scheduled_tokens = min(wanted.token_budget or self._max_budget, self._max_budget)
+            depth = self._max_depth if wanted.speculation_depth is None else wanted.speculation_depth
+            self._depth = min(depth, self._max_depth)
+            self._switch_recording(wanted.is_recording)
+            self._withhold()
+            self._say()
+        else:
+            self._withhold()
+
+    def _withhold(self) -> None:
+        """Move towards the wanted pool: give blocks back at once, take them as they become free."""
+        # One request of the greatest length must fit, or it would wait for ever.
+        least = -(-self.max_model_len // self.cache_config.block_size)
+        target = self._num_blocks - max(int(self._wanted.kv_budget_fraction * self._num_blocks), least)
+        missing = max(target, 0) - len(self._withheld)
+        if missing < 0:
+            self._pool.free_blocks([self._withheld.pop() for _ in range(-missing)])
+        elif missing > 0:
+            take = min(missing, self._pool.get_num_free_blocks())
+            self._withheld.extend(self._pool.get_new_blocks(take) if take else [])
+
+    def _switch_recording(self, is_on: bool) -> None:
+        if is_on and self._log is None:
+            self._log = (self._folder / ITERATIONS).open("w", encoding="utf-8")
+        elif not is_on and self._log is not None:
+            self._log.close()
+            self._log, self._work = None, {}
+
+    def _describe(self, output: Any) -> dict[str, Any]:
+        """What the iteration computes, in the words of a latency profile."""
+        work = {"decoding": 0, "context": 0, "chunks": 0, "prefill_tokens": 0, "pairs": 0, "drafts": 0}
+        first: list[str] = []
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = self.requests[name]
+            past = request.num_computed_tokens - tokens
+            work["drafts"] += len(output.scheduled_spec_decode_tokens.get(name, ()))
+            if past >= request.num_prompt_tokens and tokens + past >= request.num_tokens:
+                work["decoding"] += 1
+                work["context"] += past + tokens
+                continue
+            work["chunks"] += 1
+            work["prefill_tokens"] += tokens
+            work["pairs"] += tokens * past + tokens * (tokens + 1) // 2
+            if request.num_output_tokens == 0 and past + tokens >= request.num_prompt_tokens:
+                first.append(name)
+        return {**work, "first": first}
+
+    def _record(self, ended_at_s: float) -> None:
+        assert self._log is not None
+        added, self._added = self._added, {}
+        row = {"start": self._started_at_s, "end": ended_at_s, **self._work, "added": added}
+        row["left"] = len(self.running) + len(self.waiting)
+        self._log.write(json.dumps(row) + "\n")
+
+    def _say(self) -> None:
+        self._said_at_s = time.monotonic()
+        status = Status(
+            generation=self._wanted.generation,
+            batch_cap=self.max_num_active_reqs,
+            token_budget=self.max_num_scheduled_tokens,
+            speculation_depth=self._depth,
+            num_blocks=self._num_blocks,
+            withheld_blocks=len(self._withheld),
+            max_batch_cap=self._max_cap,
+            max_token_budget=self._max_budget,
+            max_speculation_depth=self._max_depth,
+            block_tokens=self.cache_config.block_size,
+            max_model_len=self.max_model_len,
+            vocabulary=self.vllm_config.model_config.get_vocab_size(),
+            async_scheduling=bool(self.scheduler_config.async_scheduling),
+            prefix_caching=bool(self.cache_config.enable_prefix_caching),
+            iterations=self._iterations,
+            busy_s=self._busy_s,
+        )
+        write_json(self._folder / STATUS, asdict(status))

@@ -1,0 +1,72 @@
+"""Every setting of real mode, read from LLMSERVE_REAL_*; docs/real.md lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from llmserve_env.errors import ConfigError, MissingCredentialError
+
+DEFAULT_MODEL = "gpt-4.1-mini"
+KEY_VARIABLE = "OPENAI_API_KEY"
+ProviderName = Literal["openai", "vllm"]
+
+
+class RealSettings(BaseSettings):
+    """Where requests go, how long they may take, and what an episode may spend. Reaching a cap ends the episode."""
+
+    model_config = SettingsConfigDict(env_prefix="LLMSERVE_REAL_", extra="ignore")
+
+    provider: ProviderName = Field(default="openai", description="`openai`: any compatible API; `vllm`: ours to steer")
+    model: str = Field(default=DEFAULT_MODEL, description="model to ask for")
+    base_url: str | None = Field(default=None, description="root of the API, with `/v1`; empty: the client's default")
+    control_dir: Path | None = Field(
+        default=None, description="folder shared with vLLM's scheduler; needed by `vllm`, see `llmserve real start`"
+    )
+
+    max_requests_per_step: int = Field(default=64, ge=1, description="requests sent per window; further ones are not")
+    max_prompt_tokens: int = Field(default=2_048, ge=1, description="longer prompts are cut to this")
+    max_completion_tokens: int = Field(default=256, ge=1, description="longer answers are cut to this")
+
+    max_requests: int = Field(default=5_000, ge=1, description="requests per episode")
+    max_tokens: int = Field(default=2_000_000, ge=1, description="prompt and completion tokens per episode")
+    max_usd: float = Field(default=1.0, gt=0, description="dollars per episode, at the prices below")
+    price_in_usd_per_million: float | None = Field(default=None, ge=0, description="empty: the list of known models")
+    price_out_usd_per_million: float | None = Field(default=None, ge=0, description="empty: the list of known models")
+
+    connect_timeout_s: float = Field(default=5.0, gt=0, description="to open a connection, and to read metrics")
+    stall_timeout_s: float = Field(default=30.0, gt=0, description="longest silence in a stream")
+    request_timeout_s: float = Field(default=120.0, gt=0, description="a whole request, retries included")
+    max_retries: int = Field(default=2, ge=0, description="after 429, 5xx or a lost connection, with growing pauses")
+
+    def api_key(self) -> str:
+        """The key; a vLLM that checks none takes any text."""
+        key = os.environ.get(KEY_VARIABLE, "")
+        if key:
+            return key
+        if self.provider == "vllm":
+            return "none"
+        raise MissingCredentialError(
+            f"real mode with provider openai needs a key: set {KEY_VARIABLE} "
+            "(any text will do for a server that checks none), or LLMSERVE_MODE=sim to simulate"
+        )
+
+    def prices(self) -> tuple[float, float]:
+        """Dollars per million tokens, in and out; a model without a price cannot be capped, so it is refused."""
+        listed = json.loads(files("llmserve_env.agents").joinpath("data/llm_prices.json").read_text(encoding="utf-8"))
+        fallback = (0.0, 0.0) if self.provider == "vllm" else (None, None)
+        price_in, price_out = listed["models"].get(self.model, fallback)
+        price_in = price_in if self.price_in_usd_per_million is None else self.price_in_usd_per_million
+        price_out = price_out if self.price_out_usd_per_million is None else self.price_out_usd_per_million
+        if price_in is None or price_out is None:
+            raise ConfigError(
+                f"the price of {self.model!r} is not known, so max_usd could not be kept: set "
+                "LLMSERVE_REAL_PRICE_IN_USD_PER_MILLION and LLMSERVE_REAL_PRICE_OUT_USD_PER_MILLION (0 if it is free)"
+            )
+        return float(price_in), float(price_out)
