@@ -75,6 +75,10 @@ serve: setup ## Serve the environment and its page at http://127.0.0.1:7860/web 
 test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) $(if $(POSTGRES_TESTS),postgres) ## Run every test: fast, slow and browser
 	$(PYTEST) -m '$(MARKERS)' --cov --cov-report=
 
+.PHONY: validate
+validate: setup ## Run OpenEnv's validator and the endpoint checks against a server started for it
+	$(BIN)/python scripts/pre_submission_check.py --skip-tests --skip-docker
+
 .PHONY: test-fast
 test-fast: setup ## Run the fast tests, as a plain `pytest` does
 	$(PYTEST)
