@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from llmserve_env.models import ServeAction, ServeObservation, ServeState
     from llmserve_env.tasks.catalog import load_task
     from llmserve_env.tasks.files import task_ids
+    from llmserve_env.tasks.registration import register_file
 
 __all__ = [
     "Episode",
@@ -27,6 +28,7 @@ __all__ = [
     "ServeState",
     "load_task",
     "register",
+    "register_file",
     "task_ids",
 ]
 
@@ -39,6 +41,7 @@ _HOMES = {
     "ServeObservation": "llmserve_env.models",
     "ServeState": "llmserve_env.models",
     "load_task": "llmserve_env.tasks.catalog",
+    "register_file": "llmserve_env.tasks.registration",
     "task_ids": "llmserve_env.tasks.files",
 }
 

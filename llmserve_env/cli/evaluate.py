@@ -28,7 +28,9 @@ def add_arguments(parser: Any) -> None:
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
     )
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where episodes are played")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster (default: a local one)")
+    parser.add_argument(
+        "--ray-address", metavar="ADDRESS", help="of a Ray cluster, which implies --engine ray (`local`: a new one)"
+    )
     parser.set_defaults(run=run_evaluate, program="llmserve evaluate")
 
 
@@ -86,6 +88,15 @@ def evaluation_seeds(episodes: int, start: int | None) -> range:
     return range(first, first + episodes)
 
 
+def name_for_others(task_id: str) -> str:
+    """A name by which other processes find the task: its file, for one of your own."""
+    from llmserve_env.tasks.catalog import load_task
+    from llmserve_env.tasks.files import is_shipped
+
+    file = load_task(task_id).file
+    return task_id if file is None or is_shipped(file) else str(file)
+
+
 def play_all(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[str], seeds: Sequence[int]) -> list[Any]:
     """Results of all agents on all tasks, with a progress bar on terminals."""
     from tqdm import tqdm
@@ -97,10 +108,12 @@ def play_all(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[st
     for name in agents:
         make_agent(name)
     pieces = chunks(agents, tasks, seeds)
-    if args.engine == "ray":
+    ray_address = getattr(args, "ray_address", None)
+    if args.engine == "ray" or ray_address:
         from llmserve_env.distributed.evaluation import evaluate_on_ray
 
-        return evaluate_on_ray(pieces, args.ray_address)
+        everywhere = chunks(agents, [name_for_others(task) for task in tasks], seeds)
+        return evaluate_on_ray(everywhere, None if ray_address == "local" else ray_address)
     steps = sum(load_task(piece.task).steps * len(piece.seeds) for piece in pieces)
     with tqdm(total=steps, unit="step", file=sys.stderr, disable=None) as bar:
         return evaluate(pieces, max(args.jobs, 1), bar.update)

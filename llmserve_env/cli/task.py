@@ -71,18 +71,18 @@ def run_freeze(args: argparse.Namespace) -> int:
 
     from llmserve_env.cli.running import runner_of
     from llmserve_env.tasks.catalog import load_task
-    from llmserve_env.tuning.freezing import freeze, write_references
+    from llmserve_env.tuning.freezing import freeze
 
     tasks = [load_task(name) for name in args.tasks]
     with runner_of(args.jobs, args.ray_address) as runner:
         for task in tasks:
             with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None) as bar:
-                content = freeze(
+                path = freeze(
                     task,
                     num_seeds=args.seeds,
                     num_ceiling_seeds=args.ceiling_seeds,
                     runner=runner,
                     progress=bar.update,
                 )
-            print(f"{task.id}: references written to {write_references(task, content)}")
+            print(f"{task.id}: references written to {path}")
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmserve_env.cli.running import script, task_names
+from llmserve_env.cli.running import named_tasks, script
 from llmserve_env.errors import ConfigError
 
 ENGINES = ("sb3", "rllib")
@@ -16,7 +17,8 @@ DEFAULT_STEPS = 120_000
 
 def add_arguments(parser: Any) -> None:
     """Options of `train.py` and `llmserve train`."""
-    parser.add_argument("--task", required=True, help="all, or ids, numbers or YAML files separated by commas")
+    parser.add_argument("file", nargs="?", metavar="FILE.yaml", help="a task of your own (or use --task)")
+    parser.add_argument("--task", help="all, or ids, numbers or YAML files separated by commas")
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, metavar="N", help="environment steps per policy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--generalist", action="store_true", help="train one policy on all the named tasks")
@@ -52,10 +54,24 @@ def run_train(args: argparse.Namespace) -> int:
     """Train what was asked for, one policy after the other."""
     if args.steps < 1:
         raise ConfigError(f"--steps must be at least 1; got {args.steps}")
-    names = task_names(args.task)
+    if args.file is None and args.task is None:
+        raise ConfigError("name what to train on: --task ID, --task all, or the YAML file of a task of your own")
+    names = named_tasks(args.file, args.task)
+    _freeze_missing_references(names)
     for tasks in [names] if args.generalist else [(name,) for name in names]:
         _train_one(args, tasks)
     return 0
+
+
+def _freeze_missing_references(names: Sequence[str]) -> None:
+    """Validation plays for the score, so tasks of your own need what it is measured on."""
+    from llmserve_env.tasks.catalog import load_task
+    from llmserve_env.tasks.files import is_shipped
+    from llmserve_env.tuning.freezing import ensure_references
+
+    for task in map(load_task, names):
+        if task.file is not None and not is_shipped(task.file) and (written := ensure_references(task)):
+            print(f"{task.id}: references frozen in {written}", file=sys.stderr)
 
 
 def _train_one(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:

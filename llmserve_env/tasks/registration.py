@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 
 from llmserve_env.tasks.files import read_mapping, task_files
+
+
+def register_file(path: Path | str) -> str:
+    """Register the task in a YAML file anywhere; its Gymnasium id."""
+    from llmserve_env.tasks.catalog import load_task
+
+    task = load_task(Path(path))
+    if task.gym_id not in gym.registry:
+        _register(task.gym_id, str(Path(path).resolve()))
+    return task.gym_id
 
 
 def register_all() -> None:
@@ -13,9 +25,13 @@ def register_all() -> None:
         gym_id = f"LLMServe/{name}-v{read_mapping(path).get('version', 1)}"
         if gym_id in gym.registry:
             continue
-        gym.register(
-            id=gym_id,
-            entry_point="llmserve_env.env.gym_env:LLMServeGymEnv",
-            vector_entry_point="llmserve_env.env.vector_env:LLMServeVectorEnv",
-            kwargs={"task": name},
-        )
+        _register(gym_id, name)
+
+
+def _register(gym_id: str, task: str) -> None:
+    gym.register(
+        id=gym_id,
+        entry_point="llmserve_env.env.gym_env:LLMServeGymEnv",
+        vector_entry_point="llmserve_env.env.vector_env:LLMServeVectorEnv",
+        kwargs={"task": task},
+    )

@@ -66,6 +66,11 @@ def first_field(task: Task, count: int, rng: np.random.Generator) -> Array:
     return np.array(sorted(rows))
 
 
+def changed_knobs(knobs: Array) -> int:
+    """Knobs that differ from the defaults."""
+    return int(np.count_nonzero(knobs != default_knobs()))
+
+
 def neighbours(task: Task, knobs: Array) -> Array:
     """Configurations one level away in one knob."""
     rows = []
@@ -97,7 +102,8 @@ def halve(
         found = play_constants(task, rows, seeds[:on], runner, progress)
         fresh = [Trial(row, figures, on) for row, figures in zip(rows, found, strict=True)]
         trials.extend(fresh)
-        return sorted(fresh, key=lambda trial: -value(trial.figures))
+        # Of equal ones the one nearest to the defaults: a knob that changes nothing stays where it was.
+        return sorted(fresh, key=lambda trial: (-value(trial.figures), changed_knobs(trial.knobs)))
 
     ranked = run(field, played)
     while played < num_seeds:
@@ -111,7 +117,8 @@ def halve(
             break
         seen |= {tuple(row) for row in fresh}
         challenger = run(np.array(fresh), num_seeds)[0]
-        if value(challenger.figures) <= value(best.figures):
+        gain = value(challenger.figures) - value(best.figures)
+        if gain < 0.0 or (gain == 0.0 and changed_knobs(challenger.knobs) >= changed_knobs(best.knobs)):
             break
         best = challenger
     return HalvingResult(best, tuple(trials))

@@ -1,0 +1,69 @@
+"""Write one self-contained page about a task: traffic, capacity, cost, best constant, adaptive policy, vLLM flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.errors import ConfigError
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `report` to the main command."""
+    parser = subparsers.add_parser("report", help="one page about a task, for a browser", description=__doc__)
+    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE.html")
+    parser.add_argument(
+        "--target", type=float, default=0.95, metavar="SHARE", help="of each class that keeps its SLO (default: 0.95)"
+    )
+    parser.add_argument("--episodes", type=int, default=4, metavar="N", help="evaluation seeds (default: 4)")
+    parser.add_argument("--trials", type=int, default=64, metavar="N", help="constants to try (default: 64)")
+    parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+    parser.set_defaults(run=run_report)
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """`llmserve report`."""
+    from tqdm import tqdm
+
+    from llmserve_env.cli.running import runner_of
+    from llmserve_env.reporting.gather import ReportOptions, gather
+    from llmserve_env.reporting.page import report_page
+    from llmserve_env.tasks.catalog import load_task
+
+    _check(args)
+    task = load_task(args.task)
+    options = ReportOptions(
+        target=args.target,
+        num_episodes=args.episodes,
+        num_configurations=args.trials,
+        max_replicas=args.max_replicas,
+    )
+    with (
+        runner_of(args.jobs, args.ray_address) as runner,
+        tqdm(unit="piece", file=sys.stderr, disable=None, leave=False) as bar,
+    ):
+        data = gather(task, options, runner, bar.update, bar.set_description)
+    args.output.write_text(report_page(data, _command(args)), encoding="utf-8")
+    print(f"written to {args.output}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not 0.0 < args.target <= 1.0:
+        raise ConfigError(f"--target is a share of requests above 0 and up to 1, as in 0.95; got {args.target:g}")
+    for name in ("episodes", "trials", "max_replicas"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1; got {getattr(args, name)}")
+    if not args.output.parent.is_dir():
+        raise ConfigError(f"{args.output}: the folder {args.output.parent} does not exist; create it first")
+
+
+def _command(args: argparse.Namespace) -> str:
+    name = Path(args.task).name
+    return f"llmserve report {name} --target {args.target:g} --episodes {args.episodes} --trials {args.trials}"

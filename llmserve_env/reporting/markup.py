@@ -1,0 +1,69 @@
+"""Small pieces of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph; backticks mark code."""
+    return f"<p{_class(kind)}>{inline(text)}</p>"
+
+
+def inline(text: str) -> str:
+    """Escaped text with `code` between backticks."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
+
+
+def figure(uri: str, title: str, caption: str = "") -> str:
+    """A picture with its title and caption."""
+    below = f"<figcaption>{inline(caption)}</figcaption>" if caption else ""
+    return f'<figure><h3>{escape(title)}</h3><img alt="{escape(title)}" src="{uri}">{below}</figure>'
+
+
+def grid(*figures: str) -> str:
+    """Pictures side by side where there is room."""
+    return f'<div class="grid">{"".join(figures)}</div>'
+
+
+def cards(items: Sequence[tuple[str, str]]) -> str:
+    """Large figures, each with what it is."""
+    inner = "".join(
+        f'<div class="card"><b>{escape(value)}</b><span>{inline(label)}</span></div>' for value, label in items
+    )
+    return f'<div class="cards">{inner}</div>'
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, chosen: int | None = None
+) -> str:
+    """A table that scrolls sideways on narrow screens; columns after the first `text_columns` hold numbers."""
+
+    def cells(values: Sequence[str], tag: str) -> str:
+        return "".join(
+            f"<{tag}{_class('number' if i >= text_columns else '')}>{inline(value)}</{tag}>"
+            for i, value in enumerate(values)
+        )
+
+    body = "".join(
+        f"<tr{_class('chosen' if i == chosen else '')}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{cells(header, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def section(name: str, title: str, *parts: str) -> str:
+    """A part of the page with a heading that can be linked to."""
+    return f'<section id="{name}"><h2>{escape(title)}</h2>{"".join(parts)}</section>'
+
+
+def bullets(items: Sequence[str]) -> str:
+    """A list."""
+    return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
