@@ -18,8 +18,10 @@ SHAPE = {
 }
 
 
-def short_task(steps: int = 3, rate_rps: float = 80.0, window_s: float = 0.1, patience_s: float | None = None) -> Task:
-    """A few short windows with about ten requests each, urgent and not."""
+def short_task(
+    steps: int = 400, rate_rps: float = 40.0, window_s: float = 0.05, patience_s: float | None = None
+) -> Task:
+    """Short windows with about two requests each, urgent and not; tests stop as soon as they have seen enough."""
     return parse_task(
         {
             "id": "short",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,16 @@ def nothing_is_left_behind() -> Iterator[None]:
     assert [t.name for t in threading.enumerate() if t.name == "llmserve-load"] == []
 
 
-def play(episode: RealEpisode, **action: Any) -> list[dict[str, Any]]:
-    """Play to the end; observations of every step."""
-    seen = []
+def play(
+    episode: RealEpisode, until: Callable[[list[dict[str, Any]]], bool] | None = None, **action: Any
+) -> list[dict[str, Any]]:
+    """Play to the end, or until enough was seen; observations of every step."""
+    seen: list[dict[str, Any]] = []
     with episode:
-        while not episode.is_done:
+        while not episode.is_done and not (seen and until and until(seen)):
             episode.step(knobs_from_mapping({**PLENTY, **action}))
             seen.append(observe(episode))
+    assert until is None or until(seen), "the episode ended before it happened"
     return seen
 
 
@@ -55,13 +58,21 @@ def counted(seen: list[dict[str, Any]], name: str) -> int:
     return sum(one["metadata"]["counts"][name] for one in seen)
 
 
+def some(name: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """Until a few of these were counted."""
+    return lambda seen: counted(seen, name) >= 3
+
+
+def failed(*reasons: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """Until a request has failed for one of these reasons."""
+    return lambda seen: bool(set(reasons) & set(seen[-1]["metadata"]["real"]["failures"]))
+
+
 def test_a_whole_episode_is_served_measured_and_paid() -> None:
     with streaming_server() as server:
-        episode = real_episode(server, short_task(steps=4))
-        seen = play(episode)
-        assert seen[-1]["done"] and episode.step_count == 4
-        assert counted(seen, "arrived") > 10
-        assert 0 < counted(seen, "finished") <= counted(seen, "arrived") == len(server.asked)
+        episode = real_episode(server)
+        seen = play(episode, some("finished"))
+        assert counted(seen, "finished") <= counted(seen, "arrived")
         assert counted(seen, "output_tokens") >= 3 * counted(seen, "finished")
         for one in seen:
             ServeObservation.model_validate(one)
@@ -71,14 +82,21 @@ def test_a_whole_episode_is_served_measured_and_paid() -> None:
         spent = seen[-1]["metadata"]["real"]["spent"]
         assert spent["usd"] == pytest.approx((spent["prompt_tokens"] + 2 * spent["completion_tokens"]) / 1e6)
         assert seen[-1]["cost_so_far"] <= spent["usd"]
-        assert state_of(episode)["done"]
+        assert state_of(episode)["step_count"] == len(seen)
         assert set(components(episode)) >= {"throughput", "slo"}
-        assert view_of(episode.rollouts, 4).features is not None
+        assert view_of(episode.rollouts, len(seen)).features is not None
+
+
+def test_an_episode_ends_with_its_task() -> None:
+    with streaming_server() as server:
+        episode = real_episode(server, short_task(steps=4))
+        seen = play(episode)
+    assert episode.step_count == 4 and seen[-1]["done"] and state_of(episode)["done"]
 
 
 def test_requests_ask_for_what_the_table_says() -> None:
     with streaming_server() as server:
-        play(real_episode(server, max_completion_tokens=4))
+        play(real_episode(server, max_completion_tokens=4), some("finished"))
     asked = server.asked[0]
     assert asked["stream"] is True and asked["stream_options"] == {"include_usage": True}
     assert all(one["max_completion_tokens"] <= 4 for one in server.asked)
@@ -89,7 +107,12 @@ def test_requests_ask_for_what_the_table_says() -> None:
 
 def test_what_the_api_cannot_do_is_said_not_pretended() -> None:
     with streaming_server() as server:
-        seen = play(real_episode(server), kv_budget_fraction=0.5, speculation_depth=3, priority_routing=True)
+        seen = play(
+            real_episode(server, short_task(steps=2)),
+            kv_budget_fraction=0.5,
+            speculation_depth=3,
+            priority_routing=True,
+        )
     metadata = seen[0]["metadata"]
     assert set(metadata["held_knobs"]) == {"kv_budget_fraction", "speculation_depth"}
     assert metadata["knobs"]["kv_budget_fraction"] == 1.0 and metadata["knobs"]["priority_routing"] is True
@@ -101,29 +124,21 @@ def test_the_batch_cap_limits_requests_in_flight() -> None:
     def hold(exchange: Exchange) -> None:
         exchange.begin()
         exchange.token()
-        exchange.server.release.wait(0.01)
-        exchange.end(1)
+        exchange.server.release.wait()
 
     with streaming_server(hold) as server:
-        seen = play(real_episode(server, short_task(steps=3, rate_rps=100.0)), batch_cap=2)
-    assert server.most_open == 2
-    assert max(one["queue_depth"] for one in seen) > 0
+        seen = play(
+            real_episode(server, short_task(rate_rps=100.0)), lambda seen: seen[-1]["queue_depth"] > 3, batch_cap=2
+        )
+    assert server.most_open <= 2
     assert all(one["active_requests"] <= 2 for one in seen)
-
-
-def test_urgent_requests_overtake_when_priorities_are_on() -> None:
-    with streaming_server() as server:
-        episode = real_episode(server, short_task(steps=2, rate_rps=200.0))
-        limiter = episode.backend.provider.limiter  # type: ignore[union-attr]
-        assert limiter is not None
-        play(episode, batch_cap=1, priority_routing=True)
-    assert limiter.num_running == 0
 
 
 def test_requests_beyond_the_step_limit_are_not_sent_and_counted() -> None:
     with streaming_server() as server:
-        seen = play(real_episode(server, max_requests_per_step=2))
-    assert len(server.asked) == 2 * 3
+        task = short_task(steps=3, rate_rps=100.0)
+        seen = play(real_episode(server, task, max_requests_per_step=2))
+    assert counted(seen, "arrived") == 2 * 3
     assert seen[-1]["metadata"]["real"]["not_sent"] > 0
 
 
@@ -133,9 +148,9 @@ def test_requests_beyond_the_step_limit_are_not_sent_and_counted() -> None:
 )
 def test_a_spending_cap_ends_the_episode(cap: dict[str, Any], reason: str) -> None:
     with streaming_server() as server:
-        episode = real_episode(server, short_task(steps=50), **cap)
+        episode = real_episode(server, **cap)
         seen = play(episode)
-        assert episode.step_count < 50 and seen[-1]["done"]
+        assert episode.step_count < 400 and seen[-1]["done"]
         assert reason in seen[-1]["metadata"]["real"]["stopped"]
         spent = seen[-1]["metadata"]["real"]["spent"]
         assert len(server.asked) <= spent["requests"]
@@ -157,9 +172,8 @@ def test_a_spending_cap_ends_the_episode(cap: dict[str, Any], reason: str) -> No
 )
 def test_failed_requests_are_broken_promises_with_a_reason(script: Script, reason: str) -> None:
     with streaming_server(script) as server:
-        seen = play(real_episode(server))
+        seen = play(real_episode(server), failed(reason))
     assert counted(seen, "finished") == 0 and counted(seen, "rejected") > 0
-    assert reason in seen[-1]["metadata"]["real"]["failures"]
     assert seen[-1]["slo_compliance_rate"] < 1.0
     assert all(np.isfinite(one["reward"]) for one in seen)
 
@@ -175,31 +189,26 @@ def test_a_refusal_is_tried_again_after_the_pause_the_server_asks_for() -> None:
         return scripts.answer_all(exchange)
 
     with streaming_server(busy_once) as server:
-        seen = play(real_episode(server, short_task(steps=10), max_retries=2))
-    assert counted(seen, "finished") > 0
-    assert len(server.asked) > counted(seen, "arrived")
+        seen = play(real_episode(server, max_retries=2), some("finished"))
+    assert len(server.asked) >= 2 * counted(seen, "finished")
     assert "rate limited (429)" not in seen[-1]["metadata"]["real"]["failures"]
 
 
 @pytest.mark.parametrize("script", [scripts.stall, scripts.stall_after_one])
 def test_a_stalled_server_holds_up_neither_steps_nor_the_end(script: Script) -> None:
     with streaming_server(script) as server:
-        seen = play(real_episode(server, stall_timeout_s=30.0))
-        assert len(seen) == 3
+        seen = play(real_episode(server), lambda seen: seen[-1]["active_requests"] > 3)
         assert counted(seen, "finished") == 0
-        assert seen[-1]["active_requests"] > 0
 
 
 def test_silence_longer_than_allowed_is_a_failure() -> None:
     with streaming_server(scripts.stall) as server:
-        seen = play(real_episode(server, short_task(steps=4), stall_timeout_s=0.05))
-    assert {"timed out", "stalled"} & set(seen[-1]["metadata"]["real"]["failures"])
+        play(real_episode(server, stall_timeout_s=0.05), failed("timed out", "stalled"))
 
 
 def test_clients_leave_when_their_patience_ends() -> None:
     with streaming_server(scripts.stall) as server:
-        seen = play(real_episode(server, short_task(steps=4, patience_s=0.05)))
-    assert counted(seen, "abandoned") > 0
+        seen = play(real_episode(server, short_task(patience_s=0.05)), some("abandoned"))
     assert seen[-1]["slo_compliance_rate"] == 0.0
 
 
@@ -237,7 +246,7 @@ def test_a_dead_port_is_an_error_at_the_start() -> None:
 
 def test_a_server_that_dies_ends_the_episode_with_the_reason() -> None:
     with streaming_server() as server:
-        episode = real_episode(server, short_task(steps=20))
+        episode = real_episode(server)
         episode.step(knobs_from_mapping(PLENTY))
     with pytest.raises(ProviderError, match="the engine is gone"):
         while not episode.is_done:
@@ -257,7 +266,7 @@ def test_a_model_without_a_price_is_refused() -> None:
 
 def test_a_real_log_is_never_graded_by_replay() -> None:
     with streaming_server() as server:
-        episode = real_episode(server)
+        episode = real_episode(server, short_task(steps=2))
         play(episode)
     with pytest.raises(InvalidLogError, match="real mode"):
         grade(episode.log(), episode.task)
