@@ -70,8 +70,8 @@ def headline(data: ReportData) -> str:
         a = best.answer
         noun, verb = ("GPU", "keeps") if a.replicas == 1 else ("GPUs", "keep")
         first = (
-            f"{a.replicas} {gpu_name(data)} {noun} at {best.tier_name} {verb} the promised first-token times for {target} of every class, "
-            f"for {a.gpu_usd_per_hour:.2f} USD per hour."
+            f"{a.replicas} {gpu_name(data)} {noun} at {best.tier_name} {verb} the promised first-token times for "
+            f"{target} of every class, for {a.gpu_usd_per_hour:.2f} USD per hour."
         )
     constant, adaptive = data.control(BEST_CONSTANT), data.adaptive
     return f"{first} {_comparison(data, constant, adaptive)}"

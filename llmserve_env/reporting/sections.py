@@ -93,8 +93,8 @@ def recorded_part(data: ReportData) -> str:
                 "Episodes are drawn from a generator fitted to it, each from another place of the recording."
             ),
             replayed,
-            bullets(list(found.notes)) if found.notes else "",
             f"<details><summary>Generator against recording: {met} of {len(held)} figures within bounds</summary>",
+            bullets(list(found.notes)),
             table(["figure", "trace", "generator", "error"], rows),
             "</details>",
         ]
