@@ -143,6 +143,13 @@ bench: setup ## Measure the engine, the environment, and the agreement with reco
 docs: setup ## Rewrite the generated tables in README.md and docs/
 	$(BIN)/python -m scripts.build_docs
 
+.PHONY: figures
+figures: setup ## Run every command whose figures stand in README.md and docs/, and put the new ones there
+	$(BIN)/python -m scripts.build_docs
+	$(BIN)/python -m scripts.figures
+	$(BIN)/llmserve benchmark --readme README.md
+	$(BIN)/python -m scripts.draw_episode
+
 ##@ Maintain
 
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

@@ -123,7 +123,7 @@ def as_text(report: dict[str, Any]) -> str:
     """The report as tables."""
     lines = []
     for name, task in report["tasks"].items():
-        lines += [f"## {name}", "", "| control | score | 95 % interval | return |", "|---|---|---|---|"]
+        lines += [f"### {name}", "", "| control | score | 95 % interval | return |", "|---|---|---|---|"]
         for agent in ("random", "static", "best_constant", "reactive", "best_adaptive"):
             row = task[agent]
             low, high = row["ci95"]

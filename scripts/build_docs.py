@@ -83,6 +83,28 @@ def task_table() -> str:
     return table(["", *(f"`{task.id}`" for task in tasks)], rows)
 
 
+REWARD_TERMS = {
+    "throughput": (
+        "α",
+        "goodput: answers within their SLO, by value of their class and tier, over the traffic offered",
+    ),
+    "latency": ("−β", "mean of the wait for the first token over its SLO and the slowness of the stream"),
+    "violations": ("−γ", "share of requests that missed their SLO, judged once each"),
+    "cost": ("−δ", "bill of busy GPU time and reserved memory, between an idle and a full fleet"),
+    "memory": ("−ε", "KV budget in force, or preemptions; 1 after running out of memory"),
+}
+
+
+def reward_table() -> str:
+    """Terms of the reward and their weights."""
+    tasks = [load_task(name) for name in BENCHMARK]
+    rows = [
+        [f"`{term}`", sign, meaning, *(f"{getattr(task.reward.weights, term):g}" for task in tasks)]
+        for term, (sign, meaning) in REWARD_TERMS.items()
+    ]
+    return table(["term, 0 to 1", "weight", "of one window", *(task.id.split("_")[0] for task in tasks)], rows)
+
+
 def settings_table() -> str:
     """The server's settings."""
     rows = []
@@ -97,6 +119,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "knobs": knob_table,
     "observation": observation_table,
     "features": feature_table,
+    "reward": reward_table,
     "tasks": task_table,
 }
 

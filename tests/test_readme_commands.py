@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.running import RunningServer
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -29,6 +31,15 @@ def test_the_readme_has_examples() -> None:
 def test_the_last_python_example_runs_after_those_before_it() -> None:
     result = subprocess.run([sys.executable, "-c", local_python()[-1]], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_http_example_runs_against_a_server(tmp_path: Path) -> None:
+    example = next(text for language, text in BLOCKS if language == "python" and NEEDS_SERVER in text)
+    with RunningServer(store=f"sqlite:///{tmp_path / 'sessions.db'}") as server:
+        program = example.replace("http://localhost:7860", server.url)
+        result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert 0.0 <= float(result.stdout) <= 1.0
 
 
 def commands() -> list[str]:
