@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llmserve_env.agents.plans import KV, Plans
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
 from llmserve_env.env.rollouts import Rollouts
 
@@ -63,13 +64,14 @@ class Branches(Rollouts):
         _rows_as_bytes(state.progress)[slots, rows] = _rows_as_bytes(_PENDING)
         state.environment["num_requests"][slots] = arrived + len(coming)
 
-    def mean_reward(self, plans: Array) -> Array:
-        """Mean reward of each slot under its plan; plans have the shape (steps, slots, 6)."""
-        total = np.zeros(self.num_episodes)
-        for knobs in plans:
-            self.step(knobs)
+    def mean_reward(self, plans: Plans, used: float) -> Array:
+        """Mean reward of each slot under its plan; `used` is the share of the KV memory in use now."""
+        total, in_use = np.zeros(self.num_episodes), np.full(self.num_episodes, used)
+        for step in range(len(plans.knobs)):
+            self.step(plans.at(step, in_use))
             total += self.terms["reward"]
-        return total / len(plans)
+            in_use = self.metrics["kv_cache_occupancy"] * self.memory["current"][:, KV]
+        return total / len(plans.knobs)
 
 
 def _pending() -> Array:

@@ -25,13 +25,14 @@ QUEUE_PRESSURE = 0.1
 OCCUPANCY_LOW, OCCUPANCY_HIGH = 0.55, 0.85
 KV_UP, KV_DOWN = 0.15, 0.05
 MIN_KV = 0.3
-RATE_INT8, RATE_INT4 = 1.4, 2.2
-"""Arrival rate over its long-run average from which a lower precision is taken."""
-RATE_MEMORY = 0.02
-"""Weight of a window in the long-run average rate."""
+SURGE_UP, SURGE_DOWN = 1.3, 0.8
+"""Arriving prompt tokens over their long-run average: above the first INT8 is taken, below the second FP16 again."""
+LOAD_MEMORY = 0.02
+"""Weight of a window in the long-run average load."""
 SPECULATION_MAX_ACTIVE = 16
 """Running requests per replica up to which spare compute pays for drafts."""
 SHORT_PROMPT_TOKENS, LONG_PROMPT_TOKENS = 512, 1024
+"""Mean prompts below the first draft deeply, above the second not at all."""
 ATTAINMENT_TARGET = 0.95
 
 
@@ -41,11 +42,11 @@ class HeuristicAgent:
     name = "heuristic"
 
     def __init__(self) -> None:
-        self._average_rps = np.empty(0)
+        self._average_tps = np.empty(0)
         self._replicas = 1
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
-        self._average_rps = np.zeros(len(rngs))
+        self._average_tps = np.zeros(len(rngs))
         self._replicas = task.deployment.replicas
 
     def act(self, view: AgentView) -> Array:
@@ -58,7 +59,8 @@ class HeuristicAgent:
         knobs[:, 1] = self._kv_budget(view)
         knobs[:, 2] = self._speculation(view, pressure)
         knobs[:, 3] = self._tier(view)
-        knobs[:, 4] = (m["mean_prompt_tokens"] > LONG_PROMPT_TOKENS) & pressure
+        # Chunked prefill already keeps long prompts from stalling decodes; a split would take GPUs out for seconds.
+        knobs[:, 4] = 0.0
         knobs[:, 5] = pressure | (m["slo_attainment"] < ATTAINMENT_TARGET)
         return knobs
 
@@ -81,13 +83,15 @@ class HeuristicAgent:
     def _speculation(self, view: AgentView, pressure: Array) -> Array:
         """Drafts use idle compute: only with few running requests, and deeper where prompts are short."""
         spare = (view.metrics["active_requests"] <= SPECULATION_MAX_ACTIVE * self._replicas) & ~pressure
-        depth = np.where(view.metrics["mean_prompt_tokens"] < SHORT_PROMPT_TOKENS, 3, 1)
+        prompt = view.metrics["mean_prompt_tokens"]
+        depth = np.where(prompt < SHORT_PROMPT_TOKENS, 2, np.where(prompt < LONG_PROMPT_TOKENS, 1, 0))
         return np.where(spare, depth, 0)
 
     def _tier(self, view: AgentView) -> Array:
-        """Decima: a mode per load level. A surge over the usual rate is served at lower precision."""
-        rate = view.metrics["arrival_rate_rps"]
-        weight = 1.0 if view.step == 1 else RATE_MEMORY
-        self._average_rps = self._average_rps + weight * (rate - self._average_rps)
-        surge = rate / np.maximum(self._average_rps, 1e-9)
-        return np.where(surge > RATE_INT4, 2, np.where(surge > RATE_INT8, 1, 0))
+        """Decima: a mode per load level. A surge over the usual load is served at lower precision."""
+        load = view.metrics["arrival_rate_rps"] * view.metrics["mean_prompt_tokens"]
+        weight = 1.0 if view.step == 1 else LOAD_MEMORY
+        self._average_tps = self._average_tps + weight * (load - self._average_tps)
+        surge = load / np.maximum(self._average_tps, 1e-9)
+        stay = view.knobs[:, 3]
+        return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, stay))

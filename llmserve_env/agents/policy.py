@@ -25,6 +25,8 @@ GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
 FEATURE_NAMES = [name for name, _ in FEATURES]
 LEVELS = [list(knob.levels) for knob in KNOBS]
+SWITCH_LOG_ODDS = float(np.log(3.0))
+"""A knob is turned where another level is three times as probable as the one in force."""
 
 
 def weights_folder() -> Path:
@@ -41,18 +43,24 @@ class PolicyNetwork:
     biases: tuple[Array, ...]
     card: dict[str, Any]
 
-    def best_levels(self, features: Array) -> Array:
-        """Most probable level of every knob, shape (episodes, 6)."""
-        return np.array([self._best(row) for row in features])
+    def levels(self, features: Array, current: Array) -> Array:
+        """Level of every knob, shape (episodes, 6): the present one unless another is clearly more probable."""
+        return np.array([self._choose(row, knobs) for row, knobs in zip(features, current, strict=True)])
 
-    def _best(self, row: Array) -> Array:
+    def _choose(self, row: Array, current: Array) -> Array:
         # One row at a time in double precision: a batched product rounds by batch size, and could turn a near tie.
         hidden = row.astype(np.float64)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(weight @ hidden + bias)
         logits = self.weights[-1] @ hidden + self.biases[-1]
         ends = np.cumsum([len(levels) for levels in LEVELS])[:-1]
-        return np.array([int(np.argmax(part)) for part in np.split(logits, ends)])
+        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), LEVELS, current, strict=True)])
+
+
+def _sticky(logits: Array, levels: list[float], current: float) -> int:
+    """The most probable level, with a bonus for the one in force: a knob that hardly matters does not flutter."""
+    best = logits + SWITCH_LOG_ODDS * (np.asarray(levels) == current)
+    return int(np.argmax(best))
 
 
 def load_policy(folder: Path) -> PolicyNetwork:

@@ -38,7 +38,7 @@ class PpoAgent:
     def act(self, view: AgentView) -> Array:
         if self._policy is None or view.features is None:
             raise EpisodeStateError(f"{self.name} acts on the observation vector: reset it, and play in process")
-        return decode_discrete(self._policy.best_levels(view.features))
+        return decode_discrete(self._policy.levels(view.features, view.knobs))
 
 
 class GeneralistAgent(PpoAgent):

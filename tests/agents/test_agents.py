@@ -66,8 +66,9 @@ class TestHeuristicRules:
     def act(self, **metrics: float) -> list[float]:
         agent = HeuristicAgent()
         agent.reset(load_task("adversarial_multitenant"), [stream(0, POLICY_STREAM)])
-        agent.act(view(step=1, metrics={"arrival_rate_rps": 30.0}))
-        chosen: list[float] = agent.act(view(step=2, metrics={"arrival_rate_rps": 30.0, **metrics}))[0].tolist()
+        usual = {"arrival_rate_rps": 30.0, "mean_prompt_tokens": 400.0}
+        agent.act(view(step=1, metrics=usual))
+        chosen: list[float] = agent.act(view(step=2, metrics=usual | metrics))[0].tolist()
         return chosen
 
     def test_a_queue_grows_the_batch_and_turns_priorities_on(self) -> None:
@@ -79,16 +80,31 @@ class TestHeuristicRules:
         assert self.act(kv_cache_occupancy=0.2)[1] < self.act(kv_cache_occupancy=0.7)[1]
 
     def test_drafts_only_with_spare_compute_and_deeper_for_short_prompts(self) -> None:
-        assert self.act(active_requests=10, mean_prompt_tokens=100)[2] == 3
-        assert self.act(active_requests=10, mean_prompt_tokens=3000)[2] == 1
+        assert self.act(active_requests=10, mean_prompt_tokens=100)[2] == 2
+        assert self.act(active_requests=10, mean_prompt_tokens=800)[2] == 1
+        assert self.act(active_requests=10, mean_prompt_tokens=3000)[2] == 0
         assert self.act(active_requests=400, mean_prompt_tokens=100)[2] == 0
 
-    def test_a_surge_lowers_precision(self) -> None:
-        assert [self.act(arrival_rate_rps=r)[3] for r in (30.0, 50.0, 200.0)] == [0, 1, 2]
+    def test_a_surge_of_requests_or_of_their_length_lowers_precision(self) -> None:
+        assert [self.act(arrival_rate_rps=r)[3] for r in (20.0, 30.0, 50.0)] == [0, 0, 1]
+        assert [self.act(mean_prompt_tokens=n)[3] for n in (300.0, 400.0, 3000.0)] == [0, 0, 1]
 
-    def test_long_prompts_under_pressure_take_the_split(self) -> None:
-        assert self.act(mean_prompt_tokens=3000, active_requests=100, queue_depth=50)[4] == 1
-        assert self.act(mean_prompt_tokens=3000, active_requests=100)[4] == 0
+    def test_between_surge_and_calm_the_precision_stays(self) -> None:
+        agent = HeuristicAgent()
+        agent.reset(load_task("adversarial_multitenant"), [stream(0, POLICY_STREAM)])
+        metrics = {"arrival_rate_rps": 30.0, "mean_prompt_tokens": 400.0}
+        agent.act(view(step=1, metrics=metrics))
+        between = view(step=2, metrics=metrics)
+        for tier in (0.0, 1.0):
+            between.knobs[0, 3] = tier
+            assert agent.act(between)[0, 3] == tier
+
+
+def test_the_heuristic_beats_the_defaults_where_everything_acts() -> None:
+    paid = [
+        rewards(make_agent(name), "adversarial_multitenant", [8], steps=80).sum() for name in ("heuristic", "static")
+    ]
+    assert paid[0] > paid[1]
 
 
 def test_missing_weights_name_the_command_that_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ from llmserve_env.agents import planner
 from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.forecast import Forecast
+from llmserve_env.agents.plans import FIXED, TIER, Plans, candidate_plans
 from llmserve_env.env.rollouts import Rollouts, default_knobs
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.task import KNOB_NAMES
 from llmserve_env.workloads import schedule
 from tests.agents.playing import begin, rewards, rollouts_of, view
 
@@ -23,8 +25,9 @@ KNOBS = np.array([64.0, 0.6, 1.0, 1.0, 1.0, 1.0])
 @pytest.fixture(autouse=True)
 def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner.PlannerAgent, "horizon_steps", 2)
+    monkeypatch.setattr(planner.ClairvoyantAgent, "horizon_steps", 4)
     for kind in (planner.PlannerAgent, planner.ClairvoyantAgent):
-        monkeypatch.setattr(kind, "num_candidates", 6)
+        monkeypatch.setattr(kind, "margins", (0.1,))
 
 
 def served(task: str, seed: int, steps: int) -> Rollouts:
@@ -51,7 +54,7 @@ def test_branching_leaves_the_episode_alone() -> None:
     plain, branched = served("bursty_workload", 5, 10), served("bursty_workload", 5, 10)
     branches = Branches(branched.task, 2)
     branches.split_off(branched, 0, until_ps=15 * branched.task.window_ps)
-    branches.mean_reward(np.tile(KNOBS, (5, 2, 1)))
+    branches.mean_reward(Plans(np.tile(KNOBS, (5, 2, 1)), np.full((5, 2), 0.1)), used=0.2)
     for rollouts in (plain, branched):
         rollouts.step(np.tile(KNOBS, (2, 1)))
     assert plain.terms.tobytes() == branched.terms.tobytes()
@@ -91,6 +94,23 @@ def test_the_clairvoyant_plays_against_what_really_comes() -> None:
     from llmserve_env.agents.constant import StaticAgent
 
     assert paid.mean() > rewards(StaticAgent(), "bursty_workload", [8], steps=15).mean()
+
+
+def test_a_pool_follows_its_use_unless_its_plan_says_otherwise() -> None:
+    plans = Plans(np.tile(KNOBS, (1, 3, 1)), np.array([[0.1, 0.1, FIXED]]))
+    assert plans.at(0, np.array([0.25, 0.95, 0.25]))[:, 1].tolist() == [0.35, 1.0, KNOBS[1]]
+
+
+def test_plans_turn_only_knobs_that_act_and_go_on_alike() -> None:
+    defaults = default_knobs()
+    for name in ("static_workload", "bursty_workload", "adversarial_multitenant"):
+        task = load_task(name)
+        plans = candidate_plans(task, defaults, defaults, (0.1, 0.2), num_steps=6)
+        masked = [k for k, knob in enumerate(KNOB_NAMES) if knob not in task.knobs.active]
+        assert (plans.knobs[:, :, masked] == defaults[masked]).all()
+        later = np.delete(plans.knobs[5], TIER, axis=1)
+        assert (later == later[0]).all()
+        assert (plans.margins[5] == 0.1).all()
 
 
 def test_planning_needs_the_simulator() -> None:

@@ -54,11 +54,19 @@ def preferring(levels: list[int]) -> list[float]:
     return logits
 
 
-def test_the_most_probable_level_of_every_knob_wins(tmp_path: Path) -> None:
+def test_the_most_probable_level_of_every_knob_wins_where_none_is_in_force(tmp_path: Path) -> None:
     wanted = [5, 2, 0, 1, 0, 1]
     policy = load_policy(write(tmp_path, preferring(wanted), card()))
     features = np.random.default_rng(1).normal(size=(3, len(FEATURE_NAMES)))
-    assert policy.best_levels(features).tolist() == [wanted] * 3
+    assert policy.levels(features, np.full((3, 6), np.nan)).tolist() == [wanted] * 3
+
+
+def test_a_knob_stays_unless_another_level_is_three_times_as_probable(tmp_path: Path) -> None:
+    for odds, turned in ((2.9, 5), (3.1, 4)):
+        logits = np.array(preferring([4, 0, 0, 0, 0, 0])) * np.log(odds)
+        policy = load_policy(write(tmp_path, logits, card()))
+        current = np.array([[levels[5 if k == 0 else 0] for k, levels in enumerate(LEVELS)]])
+        assert policy.levels(np.zeros((1, len(FEATURE_NAMES))), current)[0, 0] == turned
 
 
 def test_a_policy_plays(tmp_path: Path) -> None:

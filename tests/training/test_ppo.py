@@ -44,7 +44,8 @@ def test_the_policy_without_torch_is_the_policy_that_was_trained(tmp_path: Path)
     model = make_model(run_in(tmp_path), ServingVecEnv([load_task("static_workload")], 8, seed=0))
     features = np.random.default_rng(0).normal(size=(200, NUM_FEATURES)).astype(np.float32)
     greedy, _ = model.predict(features, deterministic=True)
-    assert np.array_equal(policy_network(policy_layers(model), {}).best_levels(features), greedy)
+    none_in_force = np.full((200, 6), np.nan)
+    assert np.array_equal(policy_network(policy_layers(model), {}).levels(features, none_in_force), greedy)
 
 
 def test_training_writes_weights_a_card_and_a_curve(tmp_path: Path) -> None:
