@@ -79,9 +79,7 @@ def read_section(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> T
     try:
         return TraceWorkload.model_validate(data["workload"])
     except ValidationError as error:
-        raise config_error(
-            error, data["workload"], f"{task_file}", lambda place: line_of(("workload", *place))
-        ) from error
+        raise config_error(error, data["workload"], str(task_file), line_of, ("workload",)) from error
 
 
 def expand_trace(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> Mapping[str, Any]:

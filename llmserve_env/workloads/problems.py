@@ -14,11 +14,17 @@ LineOf = Callable[[Place], int]
 """Line of the field at a path of keys and indices, or of the nearest field around it."""
 
 
-def config_error(error: ValidationError, data: Any, where: str, line_of: LineOf | None = None) -> ConfigError:
-    """Every finding of `error`: the path of its field below `where` (with its line, if known), the rule, the value."""
+def config_error(
+    error: ValidationError, data: Any, where: str, line_of: LineOf | None = None, below: Place = ()
+) -> ConfigError:
+    """Every finding of `error`: the path of its field below `where` (with its line, if known), the rule, the value.
+
+    `below` is where `data` lies within what `where` names.
+    """
     items = error.errors(include_url=False)
     places = [item["loc"] for item in items]
-    return ConfigError("\n".join(_finding(item, data, where, line_of) for item in items if not _follows(item, places)))
+    kept = [item for item in items if not _follows(item, places)]
+    return ConfigError("\n".join(_finding(item, (*below, *_steps(item["loc"], data)), where, line_of) for item in kept))
 
 
 def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bool:
@@ -27,8 +33,7 @@ def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bo
     return item["type"] == "too_short" and any(len(p) > len(loc) and p[: len(loc)] == loc for p in places)
 
 
-def _finding(item: Mapping[str, Any], data: Any, where: str, line_of: LineOf | None) -> str:
-    steps = _steps(item["loc"], data)
+def _finding(item: Mapping[str, Any], steps: Place, where: str, line_of: LineOf | None) -> str:
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     if line_of is None:
         place = where + path
