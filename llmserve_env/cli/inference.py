@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmserve_env.cli.running import script, task_names
+from llmserve_env.errors import LLMServeError
 
-TIME_LIMIT_S = 1140.0
+TIME_LIMIT_S = 1000.0
+"""After this no step is begun; a last call may still use its timeout thrice, and all of it has to fit 20 minutes."""
 DECIDE_EVERY = 5
 
 
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_inference(args: argparse.Namespace) -> int:
     """Play the tasks one after the other; the named agent acts, or the episode ends."""
     from llmserve_env.agents.registry import make_agent
-    from llmserve_env.evaluation.protocol import play_lines
+    from llmserve_env.evaluation.protocol import lines_of_none, play_lines
     from llmserve_env.tasks.catalog import load_task
 
     options: dict[str, Any] = {}
@@ -66,9 +68,15 @@ def run_inference(args: argparse.Namespace) -> int:
             model=args.model, base_url=args.base_url, decide_every=args.decide_every
         )
         options, label = {"settings": settings}, settings.model
-    agent = make_agent(args.agent, **options)
+    names = task_names(args.task)
+    try:
+        agent = make_agent(args.agent, **options)
+    except LLMServeError:
+        for line in lines_of_none(names, label):
+            print(line, flush=True)
+        raise
     deadline_s = time.monotonic() + args.time_limit_s
-    for name in task_names(args.task):
+    for name in names:
         for line in play_lines(agent, load_task(name), args.seed, label, deadline_s):
             print(line, flush=True)
     if args.agent == "llm":

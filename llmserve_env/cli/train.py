@@ -100,12 +100,9 @@ def _train_one(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:
         trained = train_on_ray(run, args.num_env_runners, args.ray_address)
     else:
         trained = train(run)
-    learner_s = trained.total_s - trained.environment_s - trained.validation_s
     print(
         f"{name}: validation score {trained.score:.4f} at step {trained.best_step}; written to {trained.folder}\n"
-        f"{trained.total_s:.1f} s in all: environment {trained.environment_s:.1f} s, "
-        f"validation {trained.validation_s:.1f} s, learner {learner_s:.1f} s "
-        f"(the environment takes {trained.environment_share:.0%} of training)"
+        f"{trained.times.in_words()}"
     )
 
 

@@ -13,7 +13,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from llmserve_env.distributed.cluster import cluster
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.evaluation.rollout import SEED_RANGES
-from llmserve_env.training.results import Layers, Record, Trained
+from llmserve_env.training.results import Layers, Record, RunTimes, Trained
 from llmserve_env.training.settings import TrainingRun
 
 ENVS_PER_RUNNER = 8
@@ -86,7 +86,8 @@ def _array(value: Any) -> Any:
 
 def train_on_ray(run: TrainingRun, num_env_runners: int, address: str | None) -> Trained:
     """Train, and write the same files as the local trainer; time inside the environment is RLlib's sampling time."""
-    record, environment_s, began = Record(run), 0.0, time.perf_counter()
+    record, environment_s = Record(run), 0.0
+    began, began_cpu = time.perf_counter(), time.process_time()
     with cluster(address, None if address else num_env_runners + 1):
         algorithm = ray_config(run, num_env_runners).build_algo()
         step, next_validation = 0, 0
@@ -101,5 +102,7 @@ def train_on_ray(run: TrainingRun, num_env_runners: int, address: str | None) ->
                 record.validate(module_layers(algorithm), step)
                 next_validation = step + run.num_steps // run.num_validations
         algorithm.stop()
-    total_s = time.perf_counter() - began
-    return Trained(record.write("rllib"), record.best_score, record.best_step, total_s, environment_s, record.seconds)
+    total_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    # The environment runs in other processes, whose CPU time this one cannot see.
+    times = RunTimes(total_s, environment_s, record.seconds, cpu_s, environment_cpu_s=0.0)
+    return Trained(record.write("rllib"), record.best_score, record.best_step, times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -40,6 +40,13 @@ def end_line(success: bool, rewards: list[float], score: float) -> str:
     return f"[END] success={str(success).lower()} steps={len(rewards)} score={score:.3f} rewards={paid}"
 
 
+def lines_of_none(task_ids: Sequence[str], model: str) -> Iterator[str]:
+    """What is said of episodes that nobody could begin to play."""
+    for task_id in task_ids:
+        yield start_line(task_id, model)
+        yield end_line(False, [], 0.0)
+
+
 def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: float | None = None) -> Iterator[str]:
     """Play an episode and say so line by line; an agent that fails ends it, with a score of 0.
 
@@ -61,6 +68,10 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
             yield step_line(episode.step_count, knobs, episode.reward, episode.is_done, _last_error(agent))
     except LLMServeError as error:
         yield step_line(episode.step_count + 1, episode.rollouts.memory[0]["current"], 0.0, False, str(error))
+    except (Exception, KeyboardInterrupt):
+        # Whatever broke the episode goes on to the caller, after the line that readers of the log wait for.
+        yield end_line(False, rewards, 0.0)
+        raise
     score = grade_episode(episode).score if episode.is_done else 0.0
     yield end_line(episode.is_done, rewards, score)
 

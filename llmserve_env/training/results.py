@@ -29,20 +29,41 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Where the time of a run went, loading and compiling aside: on the wall, and of this process's cores."""
+
+    total_s: float
+    environment_s: float
+    validation_s: float
+    cpu_s: float
+    environment_cpu_s: float
+
+    @property
+    def learner_s(self) -> float:
+        return self.total_s - self.environment_s - self.validation_s
+
+    @property
+    def environment_share(self) -> float:
+        """Of the time spent training (validation aside)."""
+        return self.environment_s / max(self.total_s - self.validation_s, 1e-9)
+
+    def in_words(self) -> str:
+        """A line for the terminal."""
+        return (
+            f"{self.total_s:.1f} s in all ({self.cpu_s:.1f} s of CPU): environment {self.environment_s:.1f} s "
+            f"({self.environment_cpu_s:.1f} s of CPU), validation {self.validation_s:.1f} s, "
+            f"learner {self.learner_s:.1f} s; the environment takes {self.environment_share:.0%} of training"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """What a run left behind, and where its time went."""
 
     folder: Path
     score: float
     best_step: int
-    total_s: float
-    environment_s: float
-    validation_s: float
-
-    @property
-    def environment_share(self) -> float:
-        """Of the time spent training (validation aside)."""
-        return self.environment_s / max(self.total_s - self.validation_s, 1e-9)
+    times: RunTimes
 
 
 def policy_network(layers: Layers, card: dict[str, Any]) -> PolicyNetwork:

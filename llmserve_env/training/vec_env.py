@@ -19,6 +19,10 @@ from llmserve_env.tasks.task import Task
 Array = npt.NDArray[Any]
 
 
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
 class ServingVecEnv(VecEnv):
     """Equal shares of the slots play each task; a finished episode restarts in its slot with a fresh training seed.
 
@@ -39,8 +43,8 @@ class ServingVecEnv(VecEnv):
         self._steps = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
         self._actions: Array = np.zeros((num_envs, 0), np.int64)
-        self.seconds = 0.0
-        """Wall time spent inside the environment."""
+        self.seconds, self.cpu_seconds = 0.0, 0.0
+        """Time spent inside the environment: on the wall, and of this process's cores."""
 
     def _restart(self, index: int) -> None:
         seeds = SEED_RANGES["training"]
@@ -58,21 +62,26 @@ class ServingVecEnv(VecEnv):
 
     def reset(self) -> Array:
         """Start all episodes."""
-        began = time.perf_counter()
+        began = _clocks()
         for index in range(self.num_envs):
             self._restart(index)
         full = np.concatenate([np.full(g.num_episodes, g.task.steps) for g in self._groups])
         order = self._rng.permutation(self.num_envs)
         self._lengths = np.maximum(full * (order + 1) // self.num_envs, 1)
-        self.seconds += time.perf_counter() - began
+        self._spent_since(began)
         return self._observe()
+
+    def _spent_since(self, began: tuple[float, float]) -> None:
+        now = _clocks()
+        self.seconds += now[0] - began[0]
+        self.cpu_seconds += now[1] - began[1]
 
     def step_async(self, actions: Array) -> None:
         self._actions = actions
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Serve one window in every slot."""
-        began = time.perf_counter()
+        began = _clocks()
         knobs = decode_discrete(self._actions)
         rewards = np.empty(self.num_envs, np.float32)
         for r, slots in zip(self._groups, self._slots, strict=True):
@@ -83,7 +92,7 @@ class ServingVecEnv(VecEnv):
         observations = self._observe()
         dones = self._steps >= self._lengths
         infos = self._finish(dones, observations) if dones.any() else [{} for _ in range(self.num_envs)]
-        self.seconds += time.perf_counter() - began
+        self._spent_since(began)
         return observations, rewards, dones, infos
 
     def _finish(self, dones: Array, observations: Array) -> list[dict[str, Any]]:

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("ray", reason="needs the extra [ray]: pip install '.[ray]'")
+pytest.importorskip("stable_baselines3", reason="needs the extra [train]: pip install '.[train]'")
+
+
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.distributed.evaluation import evaluate_on_ray
 from llmserve_env.distributed.training import train_on_ray
@@ -36,7 +40,7 @@ def test_rllib_trains_a_policy_that_agents_can_play(tmp_path: Path) -> None:
         num_validation_episodes=2,
         num_validations=1,
     )
-    trained = train_on_ray(run, num_env_runners=1, address=None)
+    trained = train_on_ray(run, num_env_runners=2, address=None)
     card = json.loads((trained.folder / "ppo.json").read_text(encoding="utf-8"))
     assert card["engine"] == "rllib"
     assert card["score"]["mean"] == round(trained.score, 4)

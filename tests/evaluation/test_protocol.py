@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 import numpy as np
+import pytest
 
+from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.constant import StaticAgent
 from llmserve_env.agents.llm import LlmAgent, LlmSettings
 from llmserve_env.evaluation.protocol import end_line, play_lines, start_line, step_line
@@ -72,3 +74,19 @@ def test_an_unparsable_answer_is_said_and_the_episode_goes_on() -> None:
 def test_after_the_deadline_no_step_is_begun() -> None:
     lines = list(play_lines(StaticAgent(), load_task("static_workload"), 42, "static", deadline_s=0.0))
     assert lines[1:] == ["[END] success=false steps=0 score=0.000 rewards="]
+
+
+class BreaksAfterTwo(StaticAgent):
+    def act(self, view: AgentView) -> Any:
+        if view.step == 2:
+            raise RuntimeError("a mistake in the agent")
+        return super().act(view)
+
+
+def test_an_end_is_said_even_when_the_agent_breaks() -> None:
+    lines = []
+    with pytest.raises(RuntimeError, match="a mistake"):
+        for line in play_lines(BreaksAfterTwo(), load_task("static_workload"), 42, "m"):
+            lines.append(line)
+    assert [line.split(" ")[0] for line in lines] == ["[START]", "[STEP]", "[STEP]", "[END]"]
+    assert lines[-1].startswith("[END] success=false steps=2 score=0.000 rewards=")

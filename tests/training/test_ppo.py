@@ -57,7 +57,7 @@ def test_training_writes_weights_a_card_and_a_curve(tmp_path: Path) -> None:
     assert card["score"]["mean"] == round(trained.score, 4)
     assert (card["seed"], card["steps"], card["command"]) == (0, 2048, "python train.py")
     assert len(card["curve"]["validation_steps"]) >= 2
-    assert trained.environment_s + trained.validation_s < trained.total_s
+    assert trained.times.environment_s + trained.times.validation_s < trained.times.total_s
     play(PpoAgent(folder), load_task("static_workload"), [1])
 
 
