@@ -24,6 +24,9 @@ COMMANDS = (
     "task",
     "capacity",
     "report",
+    "real",
+    "calibrate",
+    "compare",
 )
 """Modules of this folder that add a subcommand each."""
 

@@ -88,6 +88,12 @@ def fit_iterations(
     return profile.model_copy(update={"tiers": {**tiers, tier: tiers[tier].model_copy(update={"held_out": error})}})
 
 
+def predicted_ms(profile: Profile, tier: TierName, iterations: Sequence[Iteration]) -> list[float]:
+    """What the profile says of recorded iterations."""
+    costs = profile.costs().tiers[TIER_NAMES.index(tier)]
+    return [float(_parts(costs, iteration).sum()) for iteration in iterations]
+
+
 def _parts(costs: TierCosts, i: Iteration) -> Floats:
     """Milliseconds of an iteration by part."""
     fixed = costs.overhead_ps + costs.per_sequence_ps * (i.decoding + i.chunks)

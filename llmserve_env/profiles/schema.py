@@ -122,6 +122,13 @@ class Model(_Part):
     logits_bytes_per_sequence: Count
 
 
+class FrontEnd(_Part):
+    """Time outside iterations, as clients see it. The engine does not simulate it; comparisons with clients add it."""
+
+    request_ms: Time = Field(description="From the client's sending to the scheduler: HTTP, tokenizer, queues.")
+    token_ms: Time = Field(description="From the end of an iteration to the client: detokenizer, queues, HTTP.")
+
+
 class Provenance(_Part):
     """Where the numbers came from."""
 
@@ -142,6 +149,7 @@ class Profile(_Part):
     model: Model
     tiers: dict[TierName, Tier]
     draft: Draft
+    front_end: FrontEnd | None = None
     provenance: Provenance
 
     @model_validator(mode="after")

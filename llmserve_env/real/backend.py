@@ -52,7 +52,7 @@ class RealBackend:
         self._knobs = records((1,), KNOBS_DTYPE)
         self._table: RequestTable | None = None
         self._seed = 0
-        self._origin_s = self._closed_at_s = self._ends_at_s = self._paused_s = 0.0
+        self.origin_s = self._closed_at_s = self._ends_at_s = self._paused_s = 0.0
         self._cursor = self._skipped = self._shortened = 0
         self._gauges = Gauges(0, 0)
         self._applied = Applied({})
@@ -82,7 +82,7 @@ class RealBackend:
         self._last_usd = 0.0
         self._applied = provider.apply(mapping_from_knobs(memory["current"].tolist()))
         self._gauges = provider.gauges()
-        self._origin_s = self._closed_at_s = self._ends_at_s = time.monotonic()
+        self.origin_s = self._closed_at_s = self._ends_at_s = time.monotonic()
 
     def step(self, requested: Array) -> None:
         """Serve one window in real time; ProviderError ends the episode, and says why."""
@@ -217,7 +217,7 @@ class RealBackend:
         terms["cost"], terms["reward"] = share, np.clip(reward, -1.0, 1.0)
 
     def _ps(self, at_s: float) -> int:
-        return round((at_s - self._origin_s) * PS_PER_S)
+        return round((at_s - self.origin_s) * PS_PER_S)
 
     def details(self) -> dict[str, Any]:
         player, gauges = self.player, self._gauges

@@ -159,6 +159,12 @@ class VllmServer:
                 break
         self._process = None
 
+    def wait(self) -> None:
+        """Until it ends by itself, which is an error, or we are interrupted."""
+        assert self._process is not None
+        status = self._process.wait()
+        raise ProviderError(f"vLLM ended with status {status}: {self._log_tail()}")
+
     def restart(self, options: LaunchOptions) -> float:
         """Stop, start with other options, and say how many seconds nobody was served."""
         began_s = time.monotonic()

@@ -30,6 +30,10 @@ class RealSettings(BaseSettings):
         default=None, description="folder shared with vLLM's scheduler; needed by `vllm`, see `llmserve real start`"
     )
 
+    record_iterations: bool = Field(
+        default=False, description="`vllm`: its scheduler writes every iteration to the control folder"
+    )
+
     max_requests_per_step: int = Field(default=64, ge=1, description="requests sent per window; further ones are not")
     max_prompt_tokens: int = Field(default=2_048, ge=1, description="longer prompts are cut to this")
     max_completion_tokens: int = Field(default=256, ge=1, description="longer answers are cut to this")

@@ -12,7 +12,7 @@ import numpy as np
 
 from llmserve_env.errors import ConfigError, ProviderError
 from llmserve_env.real.openai_provider import OpenAIProvider
-from llmserve_env.real.plugin.llmserve_steering.control import Status, Wanted, read_status, write_wanted
+from llmserve_env.real.plugin.llmserve_steering.control import ITERATIONS, Status, Wanted, read_status, write_wanted
 from llmserve_env.real.prometheus import read_totals
 from llmserve_env.real.provider import Applied, Call, Gauges, Piece
 from llmserve_env.real.settings import RealSettings
@@ -82,9 +82,14 @@ class VllmProvider(OpenAIProvider):
     def steer(self, **wanted: Any) -> Wanted:
         """Write what is wanted; the scheduler obeys before its next iteration."""
         self._generation += 1
-        order = Wanted(generation=self._generation, **wanted)
+        order = Wanted(generation=self._generation, is_recording=self.settings.record_iterations, **wanted)
         write_wanted(self._folder, order)
         return order
+
+    @property
+    def iterations_path(self) -> Path:
+        """Where the scheduler records its iterations, when it is told to."""
+        return self._folder / ITERATIONS
 
     def totals(self) -> Mapping[str, float]:
         """The server's own counters and gauges."""

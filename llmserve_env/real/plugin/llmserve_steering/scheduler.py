@@ -80,9 +80,10 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         return outputs
 
     def add_request(self, request: Any) -> None:
-        """A request has come through tokenizer and queue."""
+        """A request is handed over between iterations; it had come through the tokenizer before."""
         if self._log is not None:
-            self._added[request.request_id] = time.monotonic()
+            # Its own stamp is of the wall clock, as another process may have made it.
+            self._added[request.request_id] = request.arrival_time - time.time() + time.monotonic()
         super().add_request(request)
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
@@ -123,7 +124,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
 
     def _switch_recording(self, is_on: bool) -> None:
         if is_on and self._log is None:
-            self._log = (self._folder / ITERATIONS).open("w", encoding="utf-8")
+            self._log = (self._folder / ITERATIONS).open("w", buffering=1, encoding="utf-8")
         elif not is_on and self._log is not None:
             self._log.close()
             self._log, self._work = None, {}

@@ -1,0 +1,84 @@
+"""Play the same task, seed and policy on a live vLLM and in the simulator, and print how far they are apart.
+
+The simulator is shown twice: with the profile as it is, and at the pace at which this very run's iterations went, which
+takes the drift of a shared machine out and leaves what scheduling and queueing do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.cli.calibrate import settings_from
+from llmserve_env.cli.running import write_text
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `compare` to the main command."""
+    parser = subparsers.add_parser("compare", help="a live server against the simulator", description=__doc__)
+    parser.add_argument("--real", dest="base_url", metavar="URL", help="default: LLMSERVE_REAL_BASE_URL")
+    parser.add_argument("--model", metavar="NAME", help="default: LLMSERVE_REAL_MODEL")
+    parser.add_argument("--control-dir", type=Path, metavar="DIR", help="default: LLMSERVE_REAL_CONTROL_DIR")
+    parser.add_argument("--sim", type=Path, required=True, metavar="PROFILE.json", help="as `calibrate` wrote it")
+    parser.add_argument("--task", default="tiny_server", metavar="NAME", help="id or YAML file (default: tiny_server)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--load",
+        type=float,
+        nargs="+",
+        default=[1.0],
+        metavar="X",
+        help="multiples of the task's rate, one episode each",
+    )
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
+    parser.add_argument("--agent", default="static", metavar="NAME", help="who plays on both (default: static)")
+    parser.add_argument("--steps", type=int, metavar="N", help="windows to play, if fewer than the task has")
+    parser.add_argument("--windows", action="store_true", help="print every window")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="picture of the first seed, all loads")
+    parser.add_argument("--json", metavar="FILE|-", help="all figures")
+    parser.set_defaults(run=run_compare)
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Play both sides and report."""
+    from llmserve_env.agents.agent import view_of
+    from llmserve_env.agents.registry import make_agent
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
+    from llmserve_env.real.comparison_text import mean_errors, phase_lines, save_figure, window_lines
+    from llmserve_env.real.tasks import real_task
+    from llmserve_env.rng import POLICY_STREAM, stream
+    from llmserve_env.tasks.task import Task
+
+    task = on_profile(real_task(args.task), str(args.sim.resolve()))
+    if args.steps is not None:
+        task = task.model_copy(update={"steps": args.steps})
+    profile, settings = load_profile(args.sim), settings_from(args)
+    found: list[Comparison] = []
+    for seed, load in product(range(args.seed, args.seed + args.repeat), args.load):
+        played = at_load(task, load)
+
+        def choose(seed: int = seed, played: Task = played) -> Policy:
+            agent = make_agent(args.agent)
+            agent.reset(played, [stream(seed, POLICY_STREAM)])
+            return lambda backend, step: agent.act(view_of(backend, step))[0]
+
+        sides = compare(played, profile, settings, seed, choose)
+        found.extend(sides)
+        for side in sides:
+            print("\n".join(phase_lines(side)), flush=True)
+        if args.windows:
+            print("\n".join(window_lines(sides[1])))
+    for paced in (False, True):
+        for rate, errors in mean_errors([c for c in found if c.paced is paced]).items():
+            shown = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
+            print(f"{'run pace' if paced else 'profile'}: {rate:g} rps over {args.repeat} seeds: {shown}")
+    if args.plot is not None:
+        args.plot.parent.mkdir(parents=True, exist_ok=True)
+        save_figure([c for c in found if c.paced and c.seed == args.seed], args.plot)
+    if args.json is not None:
+        write_text(args.json, json.dumps(report(found), indent=1))
+    return 0
