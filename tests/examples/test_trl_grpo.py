@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("trl", reason="needs trl: pip install trl transformers datasets")
+
 from examples.trl_grpo import LOWEST_REWARD, main, make_dataset, make_reward
 from llmserve_env import LLMServeEnv
 from tests.agents.test_llm import ACTION
