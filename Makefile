@@ -114,6 +114,18 @@ ifeq ($(POSTGRES),)
 	fi
 endif
 
+# The engine lives in a folder of its own and never enters $(VENV).
+REAL ?= .real
+
+.PHONY: real-install
+real-install: ## Install vLLM (CPU) and a small random model into .real: 3 GB, about five minutes
+	PYTHON=$(PYTHON) scripts/install_vllm.sh $(REAL)
+
+.PHONY: real-test
+real-test: setup real-install ## Run the tests that need a live engine: starts vLLM, tries every knob, stops it
+	LLMSERVE_REAL_PYTHON=$(abspath $(REAL))/venv/bin/python LLMSERVE_REAL_MODEL_DIR=$(abspath $(REAL))/model \
+		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/real
+
 ##@ Quality
 
 .PHONY: check

@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
         nargs="+",
         default=[1.0],
         metavar="X",
-        help="multiples of the task's rate, one episode each",
+        help="multiples of the task's rate, one run each",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
     parser.add_argument("--agent", default="static", metavar="NAME", help="who plays on both (default: static)")

@@ -132,9 +132,8 @@ def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_
     back = [at_s - recording.answered_at_s[i] for i, at_s in received_at_s.items() if i in recording.answered_at_s]
     if not there or not back:
         raise ProviderError("the engine recorded none of the requests we sent: is the control folder its own?")
-    return FrontEnd(
-        request_ms=round(max(median(there), 0.0) * MS_PER_S, 3), token_ms=round(max(median(back), 0.0) * MS_PER_S, 3)
-    )
+    request_ms, token_ms = (round(max(median(times), 0.0) * MS_PER_S, 3) for times in (there, back))
+    return FrontEnd(request_ms=request_ms, token_ms=token_ms)
 
 
 def cpu_core(memory_bytes: int, price_usd_per_hour: float) -> Gpu:

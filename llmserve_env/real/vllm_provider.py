@@ -37,8 +37,10 @@ class VllmProvider(OpenAIProvider):
         super().__init__(settings)
         self.limiter = None
         self._folder = Path(settings.control_dir)
-        self._metrics_url = settings.base_url.rstrip("/").removesuffix("/v1") + "/metrics"
+        self.metrics_url = settings.base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._http = httpx.Client(timeout=settings.connect_timeout_s)
+        self.token_budget: int | None = None
+        """Tokens per iteration from the next window on; not one of the agent's knobs. None: the server's own."""
         self._by_priority = False
         self._generation = 0
         self._vocabulary = 0
@@ -67,6 +69,7 @@ class VllmProvider(OpenAIProvider):
         depth = min(int(knobs["speculation_depth"]), status.max_speculation_depth)
         wanted = self.steer(
             batch_cap=min(int(knobs["batch_cap"]), status.max_batch_cap),
+            token_budget=self.token_budget,
             kv_budget_fraction=float(knobs["kv_budget_fraction"]),
             speculation_depth=depth,
         )
@@ -94,10 +97,10 @@ class VllmProvider(OpenAIProvider):
     def totals(self) -> Mapping[str, float]:
         """The server's own counters and gauges."""
         try:
-            answer = self._http.get(self._metrics_url)
+            answer = self._http.get(self.metrics_url)
             answer.raise_for_status()
         except httpx.HTTPError as error:
-            raise ProviderError(f"{self._metrics_url} does not answer: {error!r}") from error
+            raise ProviderError(f"{self.metrics_url} does not answer: {error!r}") from error
         return read_totals(answer.text)
 
     def gauges(self) -> Gauges:
@@ -107,7 +110,7 @@ class VllmProvider(OpenAIProvider):
             waiting, running = found["vllm:num_requests_waiting"], found["vllm:num_requests_running"]
             preemptions = found["vllm:num_preemptions_total"]
         except KeyError as error:
-            raise ProviderError(f"{self._metrics_url} lacks {error}: is this vLLM 0.32 or newer?") from error
+            raise ProviderError(f"{self.metrics_url} lacks {error}: is this vLLM 0.32 or newer?") from error
         in_service = status.num_blocks - status.withheld_blocks
         # Withheld blocks look used to vLLM.
         used = max(occupancy * status.num_blocks - status.withheld_blocks, 0.0)

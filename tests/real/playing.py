@@ -13,15 +13,20 @@ from tests.real.streaming_server import KEY, MODEL, StreamingServer
 
 SHAPE = {
     "prompt_tokens": {"kind": "uniform", "low": 10, "high": 20},
-    "output_tokens": {"kind": "uniform", "low": 3, "high": 6},
     "acceptance": {"base": 0.5},
 }
 
 
 def short_task(
-    steps: int = 400, rate_rps: float = 40.0, window_s: float = 0.05, patience_s: float | None = None
+    steps: int = 400,
+    rate_rps: float = 40.0,
+    window_s: float = 0.05,
+    patience_s: float | None = None,
+    output_tokens: tuple[int, int] = (3, 6),
 ) -> Task:
     """Short windows with about two requests each, urgent and not; tests stop as soon as they have seen enough."""
+    outputs = {"kind": "uniform", "low": output_tokens[0], "high": output_tokens[1]}
+    shape = {**SHAPE, "output_tokens": outputs, "share": 0.5}
     return parse_task(
         {
             "id": "short",
@@ -42,7 +47,7 @@ def short_task(
                     {
                         "tenant": "app",
                         "arrivals": {"kind": "poisson", "rate_rps": rate_rps},
-                        "kinds": [{"share": 0.5, "class": name, **SHAPE} for name in ("urgent", "patient")],
+                        "kinds": [{"class": name, **shape} for name in ("urgent", "patient")],
                     }
                 ],
             },
