@@ -13,7 +13,6 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.staticfiles import StaticFiles
-from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
 from uvicorn.supervisors import Multiprocess
 
@@ -23,6 +22,7 @@ from server import errors
 from server.console import CONSOLE_PATH, console_app
 from server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
 from server.middleware import Gatekeeper
+from server.quick_socket import QuickServer, quicken
 from server.routes.agents import agent_routes
 from server.routes.control import control_routes, quick_step_route
 from server.routes.information import information_routes
@@ -64,7 +64,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         return LLMServeEnvironment(keep=service.sessions.keep)
 
     limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
-    openenv = HTTPEnvServer(
+    openenv = QuickServer(
         environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
     )
     openenv.register_routes(app, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
@@ -73,6 +73,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         replace_routes(app, routes(service))
     app.include_router(page_routes())
     app.router.routes.insert(0, quick_step_route(service))
+    quicken(app, openenv)
     app.mount("/web/static", StaticFiles(directory=STATIC), name="static")
     _run_with(app, service)
     errors.install(app)

@@ -70,14 +70,17 @@ class LLMServeEnvironment(Environment):
         asked = ResetRequest.model_validate(
             {"seed": seed, "episode_id": episode_id, "task_id": task_id, "config": config or {}}
         )
-        self._retire()
+        played = self._retire()
         chosen = asked.task_id
         if chosen is None:
             chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
         task = known_task(chosen)
-        self._overrides = asked.config.overrides()
-        self._episode = Episode(task, weights=weights_for(task, self._overrides))
-        self._episode.reset(new_seed() if seed is None else seed)
+        overrides = asked.config.overrides()
+        # An episode of the same task is reset in half the time that a new one takes.
+        if played is None or played.task is not task or self._overrides != overrides:
+            played = Episode(task, weights=weights_for(task, overrides))
+        self._episode, self._overrides = played, overrides
+        played.reset(new_seed() if seed is None else seed)
         self._episode_id, self._score = episode_id or uuid.uuid4().hex, None
         return self._seen()
 
@@ -100,6 +103,14 @@ class LLMServeEnvironment(Environment):
         if episode.is_done:
             self._score = await asyncio.to_thread(score_of, episode)
         return self._seen()
+
+    def quick_step(self, action: ServeAction) -> dict[str, Any] | None:
+        """A step short enough for the event loop: of a running simulation, and not its last. None if it is another."""
+        episode = self._episode
+        if episode is None or episode.rollouts.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
+            return None
+        episode.step(np.array(action.numbers()))
+        return observe(episode)
 
     def _advance(self, action: ServeAction) -> Episode:
         if self._episode is None:
@@ -160,10 +171,11 @@ class LLMServeEnvironment(Environment):
         seen: ServeObservation = ServeObservation.model_validate(observe(self._current()))
         return seen
 
-    def _retire(self) -> None:
-        if self._keep is not None and self._episode is not None and self._episode.step_count:
-            self._keep(self._episode_id, self._episode, self._overrides)
-        self._episode = None
+    def _retire(self) -> Episode | None:
+        played, self._episode = self._episode, None
+        if self._keep is not None and played is not None and played.step_count:
+            self._keep(self._episode_id, played, self._overrides)
+        return played
 
     def _check_split(self, split: str) -> None:
         if split != SPLIT:

@@ -115,6 +115,9 @@ class PostgresStore:
             )
             return int(cursor.rowcount)
 
+    def tidy(self) -> None:
+        """PostgreSQL looks after itself."""
+
     def close(self) -> None:
         self._pool.close()
 

@@ -24,6 +24,7 @@ from server.store import open_store
 log = logging.getLogger("llmserve.server")
 T = TypeVar("T")
 EXPIRY_INTERVAL_S = 60.0
+TIDY_INTERVAL_S = 2.0
 SESSION_THREADS = 8
 
 
@@ -68,7 +69,7 @@ class Service:
         self.started_at = time.monotonic()
         log.info("sessions: %s", self.settings.store_url.split("@")[-1])
         _ = self.sessions
-        self._tasks = [asyncio.create_task(self._warm()), asyncio.create_task(self._forget())]
+        self._tasks = [asyncio.create_task(work()) for work in (self._warm, self._forget, self._tidy)]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -106,6 +107,11 @@ class Service:
             gone = await self.quick(self.sessions.expire, self.settings.session_idle_s)
             if gone:
                 log.info("forgot %d idle sessions", gone)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_INTERVAL_S)
+            await self.quick(self.sessions.store.tidy)
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ class Sessions:
         return self._num_stored
 
     def is_live(self, session_id: str | None, client: str) -> bool:
-        """Whether the next call on this session needs no replay and no waiting."""
+        """Whether the next step of this session needs no replay and no waiting."""
         session = self._live.get(session_id or self._latest.get(client, ""))
-        return session is not None and not session.lock.locked()
+        return session is not None and session.episode.rollouts.mode == "sim" and not session.lock.locked()
 
     def create(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from llmserve_env.errors import ConfigError
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS steps (
 """
 NAMES = ", ".join(COLUMNS)
 BUSY_TIMEOUT_S = 10.0
+LOG_PAGES = 20_000
+"""A write-ahead log that has grown so long is moved into the file by whoever writes next."""
 
 
 class SQLiteStore:
@@ -50,13 +53,15 @@ class SQLiteStore:
                     f"cannot create {path.parent} for the session store ({error.strerror}); "
                     "set LLMSERVE_DATA_DIR to a writable folder, or LLMSERVE_STORE=memory"
                 ) from error
+        self._path = path
         self._lock = threading.Lock()
         try:
             self._db = sqlite3.connect(
                 path or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             # NORMAL survives the death of the process; only a power cut can lose the last commits.
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"wal_autocheckpoint={LOG_PAGES}")
+            for pragma in pragmas:
                 self._db.execute(f"PRAGMA {pragma}")
             self._db.executescript(SCHEMA)
         except sqlite3.Error as error:
@@ -129,6 +134,12 @@ class SQLiteStore:
                 (before_s,),
             )
             return cursor.rowcount
+
+    def tidy(self) -> None:
+        # On a connection of its own: it waits for the disk, and no step has to wait for it.
+        if self._path is not None:
+            with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         with self._lock:

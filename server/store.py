@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import orjson
 
 from llmserve_env.errors import ConfigError
 
@@ -39,12 +40,12 @@ class SessionRecord:
 
 def action_text(action: Action) -> str:
     """JSON, which gives back every bit of a float."""
-    return json.dumps(action)
+    return orjson.dumps(action).decode()
 
 
 def action_of(text: str) -> Action:
     """The action of its text."""
-    return tuple(json.loads(text))
+    return tuple(orjson.loads(text))
 
 
 class SessionStore(Protocol):
@@ -75,6 +76,9 @@ class SessionStore(Protocol):
 
     def expire(self, before_s: float) -> int:
         """Forget sessions untouched since; returns how many."""
+
+    def tidy(self) -> None:
+        """Housekeeping that may take a while; called now and then, beside the other calls."""
 
     def close(self) -> None: ...
 

@@ -107,3 +107,17 @@ def test_a_store_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path / 'file' / 'sessions.db'}")
     with pytest.raises(ConfigError, match="sqlite:///path"):
         open_store("redis://nowhere")
+
+
+def test_tidying_keeps_everything(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'sessions.db'}")
+    key = store.create(record("s"))
+    for step in range(50):
+        assert store.append(key, step, ACTION, time.time())
+        store.tidy()
+    again = open_store(f"sqlite:///{tmp_path / 'sessions.db'}")
+    found = again.load("s")
+    assert found is not None
+    assert found.actions == [ACTION] * 50
+    for opened in (store, again):
+        opened.close()

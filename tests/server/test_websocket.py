@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
 from llmserve_env.models import ServeAction
+from server.llmserve_environment import LLMServeEnvironment
 from tests.server.running import RunningServer
 
 ACTION = {"batch_cap": 96, "speculation_depth": 1}
@@ -30,6 +31,36 @@ def test_a_connection_is_a_session(client: TestClient) -> None:
         assert [say(two, "step", **ACTION)["data"]["reward"] for _ in range(3)] == rewards
         state = say(one, "state")["data"]
         assert (state["episode_id"], state["step_count"], state["task_id"]) == ("first", 3, "bursty_workload")
+
+
+def whole_episode(client: TestClient, task_id: str) -> list[Any]:
+    """Every frame of an episode, its state, and of another one on the same connection."""
+    with client.websocket_connect("/ws") as socket:
+        frames = []
+        for seed in (4, 5):
+            frames.append(say(socket, "reset", task_id=task_id, seed=seed, episode_id=f"e{seed}"))
+            frames += [say(socket, "step", batch_cap=16 + step) for step in range(201 if seed == 4 else 3)]
+            frames.append(say(socket, "state"))
+        return frames
+
+
+@pytest.mark.parametrize("task_id", ["static_workload", "adversarial_multitenant"])
+def test_quick_steps_are_answered_with_the_frames_of_openenv(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, task_id: str
+) -> None:
+    quick = whole_episode(client, task_id)
+    monkeypatch.setattr(LLMServeEnvironment, "quick_step", lambda _self, _action: None)
+    assert quick == whole_episode(client, task_id)
+    assert quick[200]["data"]["done"]
+    assert quick[201]["type"] == "error"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"type": "step"}', '{"type": "step", "data": 3}', '{"type": "x"}'])
+def test_messages_that_are_no_step_are_left_to_openenv(client: TestClient, text: str) -> None:
+    with client.websocket_connect("/ws") as socket:
+        say(socket, "reset", seed=1)
+        socket.send_text(text)
+        assert socket.receive_json()["type"] in ("error", "observation")
 
 
 def test_bad_messages_are_answered_and_the_session_goes_on(client: TestClient) -> None:
