@@ -20,6 +20,7 @@ from llmserve_env.tasks.files import (
     task_files,
     task_ids,
     trace_file,
+    with_own_profile,
 )
 from llmserve_env.tasks.task import Task, parse_task
 
@@ -33,7 +34,7 @@ def is_path(name: str | int | Path) -> bool:
 
 def read_task(path: Path) -> Task:
     """The task in one YAML file; one that names a trace gets the workload fitted to it."""
-    data: Mapping[str, Any] = read_mapping(path)
+    data: Mapping[str, Any] = with_own_profile(read_mapping(path), path)
     lines = FieldLines(path)
     if names_trace(data):
         # Reading traces loads libraries that tasks without one do without.

@@ -98,6 +98,15 @@ def trace_file(data: Mapping[str, Any], task_file: Path) -> Path | None:
     return task_file.parent / name if isinstance(name, str) else None
 
 
+def with_own_profile(data: dict[str, Any], task_file: Path) -> dict[str, Any]:
+    """The same fields, with the path of an own GPU profile made relative to the task's folder."""
+    deployment = data.get("deployment")
+    profile = deployment.get("profile") if isinstance(deployment, Mapping) else None
+    if not isinstance(deployment, Mapping) or not isinstance(profile, str) or not profile.endswith(".json"):
+        return data
+    return {**data, "deployment": {**deployment, "profile": str(task_file.parent / profile)}}
+
+
 class FieldLines:
     """Lines of a YAML file's fields, for messages; the file is parsed again only when one is asked for."""
 

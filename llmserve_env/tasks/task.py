@@ -52,7 +52,8 @@ Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16
 class DeploymentSpec(Part):
     """The fleet: GPU profile, replicas and the limits it is started with."""
 
-    profile: Name
+    profile: Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
+    """A shipped name, or the path of a `.json` profile, relative to the task's file."""
     replicas: Count
     prefill_replicas: Annotated[int, Field(strict=True, ge=0)] = 0
     memory_limit_gb: Positive

@@ -13,6 +13,7 @@ import llmserve_env
 from llmserve_env.agents.constant import constant_file, tuned_knobs
 from llmserve_env.errors import ConfigError, ReferencesNotFoundError, VersionMismatchError
 from llmserve_env.graders.references import has_references, reference_for, references_beside
+from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.files import TASKS_VARIABLE, known_ids, task_ids
 from llmserve_env.tasks.task import Task
@@ -43,6 +44,14 @@ def test_a_price_replaces_that_of_the_profile(tmp_path: Path) -> None:
     fields = own_task()
     fields["deployment"]["price_usd_per_hour"] = 9.5
     assert load_task(write_task(tmp_path, fields)).fleet.costs.price_usd_per_hour == 9.5
+
+
+def test_a_profile_of_ones_own_lies_beside_the_task(tmp_path: Path) -> None:
+    profile = load_profile("h100-80gb.llama-3-8b")
+    (tmp_path / "mine.json").write_text(profile.model_dump_json(), encoding="utf-8")
+    fields = own_task()
+    fields["deployment"]["profile"] = "mine.json"
+    assert load_task(write_task(tmp_path, fields)).fleet.costs == profile.costs()
 
 
 def test_a_log_becomes_the_workload_at_its_scale(tmp_path: Path) -> None:
