@@ -1,7 +1,7 @@
 """Play the same task, seed and policy on a live vLLM and in the simulator, and print how far they are apart.
 
-The simulator is shown twice: with the profile as it is, and at the pace at which this very run's iterations went, which
-takes the drift of a shared machine out and leaves what scheduling and queueing do.
+The simulator is shown twice: with the costs of the profile, and with costs fitted again to this very run's iterations,
+which takes the drift of a shared machine out and leaves what scheduling and queueing do.
 """
 
 from __future__ import annotations
@@ -72,13 +72,14 @@ def run_compare(args: argparse.Namespace) -> int:
             print("\n".join(phase_lines(side)), flush=True)
         if args.windows:
             print("\n".join(window_lines(sides[1])))
-    for paced in (False, True):
-        for rate, errors in mean_errors([c for c in found if c.paced is paced]).items():
+    for is_refitted in (False, True):
+        for rate, errors in mean_errors([c for c in found if c.is_refitted is is_refitted]).items():
             shown = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
-            print(f"{'run pace' if paced else 'profile'}: {rate:g} rps over {args.repeat} seeds: {shown}")
+            costs = "run" if is_refitted else "profile"
+            print(f"costs of the {costs}: {rate:g} rps over {args.repeat} seeds: {shown}")
     if args.plot is not None:
         args.plot.parent.mkdir(parents=True, exist_ok=True)
-        save_figure([c for c in found if c.paced and c.seed == args.seed], args.plot)
+        save_figure([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
     if args.json is not None:
         write_text(args.json, json.dumps(report(found), indent=1))
     return 0

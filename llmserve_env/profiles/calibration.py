@@ -14,7 +14,7 @@ from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.composition import model_facts
 from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.profiles.engine_results import Observation
-from llmserve_env.profiles.fitting import FittedTier, Iteration, fit
+from llmserve_env.profiles.fitting import GEMM_KNOTS, FittedTier, Iteration, fit
 from llmserve_env.profiles.measured import error_of
 from llmserve_env.profiles.schema import DecodeAttention, FitError, Profile, Provenance, Tier, TierName, TimeCurve
 from llmserve_env.profiles.store import build_profile
@@ -60,6 +60,7 @@ def fit_iterations(
     name: str,
     date: str,
     architecture: Architecture | None = None,
+    gemm_knots: tuple[int, ...] = GEMM_KNOTS,
 ) -> Profile:
     """Fit the cost model to recorded iterations, every fifth held out; other tiers keep their ratio to this one.
 
@@ -70,13 +71,14 @@ def fit_iterations(
         name: of the new profile.
         date: of the recording.
         architecture: the model the engine ran, where it is not the base profile's.
+        gemm_knots: token counts between which the GEMM curve is a line.
     """
     used = iterations[:: -(-len(iterations) // MAX_ITERATIONS)] if iterations else []
     training = [i for n, i in enumerate(used) if n % HELD_OUT_EVERY]
     held_out = [i for n, i in enumerate(used) if n % HELD_OUT_EVERY == 0]
     if not training or not held_out:
         raise ProfileError(f"{len(iterations)} recorded iterations are too few to fit: record {HELD_OUT_EVERY} or more")
-    fitted = fit(training)[tier]
+    fitted = fit(training, gemm_knots)[tier]
     tiers: dict[TierName, Tier] = {other: _fitted_tier(base, tier, other, fitted) for other in base.tiers}
     if architecture is not None:
         tiers = {n: t.model_copy(update={"weight_bytes": architecture.weight_bytes(n)}) for n, t in tiers.items()}

@@ -97,11 +97,11 @@ class _Block:
     knots: tuple[int, ...] = ()
 
 
-def fit(iterations: Sequence[Iteration]) -> dict[str, FittedTier]:
-    """The tiers that explain the iterations best, in relative error."""
+def fit(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...] = GEMM_KNOTS) -> dict[str, FittedTier]:
+    """The tiers that explain the iterations best, in relative error; fewer knots where the clock is noisy."""
     if not iterations:
         raise ProfileError("nothing to fit: the measurements hold no iterations")
-    blocks = _blocks(iterations)
+    blocks = _blocks(iterations, gemm_knots)
     solution = _robust(np.hstack([b.columns for b in blocks]), np.array([i.ms for i in iterations]))
     parts: dict[tuple[str, ...], Floats] = {}
     at = 0
@@ -123,7 +123,7 @@ def _robust(columns: Floats, target: Floats) -> Floats:
     return solution
 
 
-def _blocks(iterations: Sequence[Iteration]) -> list[_Block]:
+def _blocks(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...]) -> list[_Block]:
     """Shared attention first, then each tier's own lines and GEMM curve."""
 
     def column(values: Sequence[float]) -> Floats:
@@ -147,7 +147,7 @@ def _blocks(iterations: Sequence[Iteration]) -> list[_Block]:
             _Block((tier, "per_prefill_token"), (own * column([i.prefill_tokens for i in iterations]))[:, None])
         )
         tokens = own * column([i.decode_tokens + i.prefill_tokens for i in iterations])
-        blocks.append(_curve_block((tier, "gemm"), GEMM_KNOTS, tokens))
+        blocks.append(_curve_block((tier, "gemm"), gemm_knots, tokens))
     return blocks
 
 

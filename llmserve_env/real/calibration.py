@@ -37,6 +37,8 @@ OPEN_S = 15.0
 OPEN_RPS = 2.0
 """The probing load's open part: requests at random, as traffic comes."""
 LARGEST_PROMPT_SHARE = 0.5
+GEMM_KNOTS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""A wall clock is too noisy for the many knots of a GPU's curve."""
 CORE_BANDWIDTH_BYTES_PER_S, CORE_FLOPS_PER_S = 10**12, 1.0e14
 """Far more than a core reaches: the fit of a small model puts its attention into other terms, and may."""
 
@@ -81,7 +83,8 @@ def _waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[tu
     index = 0
     longest = int(LARGEST_PROMPT_SHARE * status.max_model_len)
     for _ in range(rounds):
-        for count, prompt in WAVES:
+        # In another order every time, so that no size always meets the same weather on a shared machine.
+        for count, prompt in rng.permutation(WAVES).tolist():
             now_s = time.monotonic()
             tokens = min(prompt, longest)
             sizes = rng.integers(max(tokens // 2, 1), tokens + 1, size=min(count, status.max_batch_cap))
@@ -161,7 +164,7 @@ def profile_of(
     """The profile that explains the probe: fitted iteration by iteration, and right on their sum."""
     tier: TierName = "FP16"
     start = base.model_copy(update={"gpu": gpu})
-    fitted = fit_iterations(start, tier, found.recording.iterations, name, date, architecture)
+    fitted = fit_iterations(start, tier, found.recording.iterations, name, date, architecture, GEMM_KNOTS)
     scaled = scaled_profile(fitted, pace(fitted, tier, found.recording.iterations))
     wider = bytes_per_value / 2
     model = scaled.model.model_copy(update={"kv_bytes_per_token": int(scaled.model.kv_bytes_per_token * wider)})
@@ -180,6 +183,14 @@ def profile_of(
         "provenance": provenance,
     }
     return build_profile(**parts)
+
+
+def refitted(profile: Profile, recording: Recording, front_end: FrontEnd) -> Profile:
+    """The profile as another run of the same engine shows it: a machine that others use is never the same twice."""
+    date = profile.provenance.date
+    fitted = fit_iterations(profile, "FP16", recording.iterations, profile.name, date, None, GEMM_KNOTS)
+    scaled = scaled_profile(fitted, pace(fitted, "FP16", recording.iterations))
+    return scaled.model_copy(update={"front_end": front_end})
 
 
 def scaled_profile(profile: Profile, factor: float) -> Profile:

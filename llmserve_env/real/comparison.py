@@ -18,7 +18,7 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import ConfigError
 from llmserve_env.profiles.schema import FrontEnd, Profile
-from llmserve_env.real.calibration import front_end_of, pace, scaled_profile
+from llmserve_env.real.calibration import front_end_of, pace, refitted
 from llmserve_env.real.episode import RealEpisode
 from llmserve_env.real.plugin.llmserve_steering.control import Status
 from llmserve_env.real.recording import Recording, read_recording
@@ -73,8 +73,8 @@ class Comparison:
     front_end: FrontEnd
     """As measured in this run."""
     load_average: float
-    paced: bool
-    """Whether the simulation ran at this run's pace and front end, instead of the profile's."""
+    is_refitted: bool
+    """Whether the costs were fitted to this run's own iterations, instead of the calibration's."""
 
 
 def fleet_like(task: Task, profile: Profile, status: Status) -> Deployment:
@@ -136,7 +136,10 @@ def play_real(
             if r.first_token_at_ps >= 0
         }
         front_end = front_end_of(recording, player.sent_at_s, received)
-    times = [(r.arrival_at_ps, r.first_token_at_ps, r.finished_at_ps) for r in requests]
+    # A stream ends a little after its last token, which is what the simulator calls the end.
+    times = [
+        (r.arrival_at_ps, r.first_token_at_ps, r.last_token_at_ps if r.finished_at_ps >= 0 else -1) for r in requests
+    ]
     return _played(task, episode, seed, np.array(times).reshape(-1, 3), 0), recording, front_end, status
 
 
@@ -188,17 +191,16 @@ def compare(
     choose: Callable[[], Policy],
     progress: Callable[[int], object] = lambda step: None,
 ) -> tuple[Comparison, Comparison]:
-    """Real once, simulated twice: with the profile as it is, and at the pace of this run."""
+    """Real once, simulated twice: with the profile as it is, and fitted again to the iterations of this run."""
     real, recording, front_end, status = play_real(task, settings, seed, choose(), progress)
     factor = pace(profile, "FP16", recording.iterations)
     load = os.getloadavg()[0]
     sides = []
-    for paced in (False, True):
-        used = scaled_profile(profile, factor) if paced else profile
-        seen = front_end if paced or profile.front_end is None else profile.front_end
-        sim = play_sim(task, fleet_like(task, used, status), seen, seed, choose())
+    for is_refitted in (False, True):
+        used = refitted(profile, recording, front_end) if is_refitted else profile
+        sim = play_sim(task, fleet_like(task, used, status), used.front_end or front_end, seed, choose())
         phases = phase_errors(task, seed, real, sim)
-        sides.append(Comparison(task.id, seed, real, sim, phases, factor, front_end, load, paced))
+        sides.append(Comparison(task.id, seed, real, sim, phases, factor, front_end, load, is_refitted))
     return sides[0], sides[1]
 
 
@@ -247,7 +249,7 @@ def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             {
                 "task": c.task_id,
                 "seed": c.seed,
-                "at_the_pace_of_the_run": c.paced,
+                "is_refitted": c.is_refitted,
                 "pace": c.pace,
                 "front_end": c.front_end.model_dump(),
                 "load_average": c.load_average,

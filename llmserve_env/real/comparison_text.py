@@ -39,7 +39,7 @@ def _number(value: float) -> str:
 
 def phase_lines(comparison: Comparison) -> Iterator[str]:
     """A block per stretch of constant load."""
-    how = "at this run's pace and front end" if comparison.paced else "with the profile as it is"
+    how = "costs of this run" if comparison.is_refitted else "costs of the profile"
     yield (
         f"seed {comparison.seed}, {how}: iterations took {comparison.pace:.3f} x the profile's time, front end "
         f"{comparison.front_end.request_ms:.1f} + {comparison.front_end.token_ms:.1f} ms, "
