@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +50,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     shipped = BENCHMARKED if args.suite == "core" else [name for name in BENCHMARKED if not name.startswith("ppo")]
     agents = args.agent or shipped
     seeds = evaluation_seeds(args.episodes, args.seed_start)
-    results = play_all(args, agents, tasks, seeds)
+    results = _play(args, agents, tasks, seeds)
     table = tabulate(results)
     start = "" if args.seed_start is None else f" --seed-start {args.seed_start}"
     suite = "" if args.suite == "core" else f" --suite {args.suite}"
@@ -66,3 +69,12 @@ def run_benchmark(args: argparse.Namespace) -> int:
 
         write_text(args.html, html_report(table, results, made, [n for n in ("tuned", "ppo") if n in agents]))
     return 0
+
+
+def _play(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[str], seeds: Sequence[int]) -> list[Any]:
+    """Play, and say how long it took."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    results = play_all(args, agents, tasks, seeds)
+    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    print(f"{len(results)} episodes in {wall_s:.0f} s ({cpu_s:.0f} s of CPU)", file=sys.stderr)
+    return results

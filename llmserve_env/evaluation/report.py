@@ -25,6 +25,9 @@ FIGURES = {
 }
 """Name in reports -> field of an `EpisodeResult`."""
 
+MIN_GAP = 0.05
+"""Score between tuned constant and ceiling below which a constant is as good as it gets, and shares mean nothing."""
+
 Table = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
 
@@ -163,11 +166,13 @@ def _cell(score: Summary) -> str:
 
 
 def closed_gaps(table: Table, tasks: Sequence[str], agent: str = "ppo") -> dict[str, float]:
-    """Per task, how far the agent gets from the tuned constant to the clairvoyant ceiling."""
+    """Per task with a gap worth the name, how far the agent gets from the tuned constant to the clairvoyant ceiling."""
     if not {agent, "tuned", "clairvoyant"} <= set(table):
         return {}
-    shares = {
-        task: gap_closed(*(table[name][task]["score"].mean for name in (agent, "tuned", "clairvoyant")))
-        for task in tasks
-    }
-    return {task: share for task, share in shares.items() if share is not None}
+    found = {}
+    for task in tasks:
+        reached, low, high = (table[name][task]["score"].mean for name in (agent, "tuned", "clairvoyant"))
+        share = gap_closed(reached, low, high)
+        if share is not None and high - low >= MIN_GAP:
+            found[task] = share
+    return found
