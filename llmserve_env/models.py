@@ -16,6 +16,7 @@ from llmserve_env.errors import InvalidActionError
 KNOB_BY_NAME = {knob.name: knob for knob in KNOBS}
 DEFAULTS = ServingKnobs()
 Tier = Literal["FP16", "INT8", "INT4"]
+Mode = Literal["sim", "real"]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -146,6 +147,7 @@ class EpisodeLog(WireModel):
     seed: int = Field(ge=0, le=2**32 - 1)
     actions: list[ServeAction] = Field(description="one per step, in order")
     rewards: list[FiniteFloat] = Field(default_factory=list, description="as they were paid; empty to claim nothing")
+    mode: Mode = Field(default="sim", description="what served the requests; a real log cannot be replayed")
 
 
 class GradeReport(WireModel):
@@ -157,3 +159,4 @@ class GradeReport(WireModel):
     score: Share
     breakdown: dict[str, FiniteFloat]
     feedback: str
+    mode: Mode = Field(default="sim", description="what served the requests; real scores belong to no simulated table")

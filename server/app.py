@@ -61,7 +61,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     app.state.service = service
 
     def environment() -> LLMServeEnvironment:
-        return LLMServeEnvironment(keep=service.sessions.keep)
+        return LLMServeEnvironment(keep=service.sessions.keep, episodes=service.sessions.episodes)
 
     limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
     openenv = QuickServer(

@@ -17,6 +17,7 @@ from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.tasks.catalog import BENCHMARK, task_ids
 from llmserve_env.version import PACKAGE_VERSION
+from server.episodes import Episodes, SimulatedEpisodes
 from server.schemas import ResetRequest
 from server.scoring import score_of
 from server.sessions import new_seed, weights_for
@@ -43,9 +44,10 @@ class LLMServeEnvironment(Environment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, keep: Keep | None = None) -> None:
+    def __init__(self, keep: Keep | None = None, episodes: Episodes | None = None) -> None:
         super().__init__()
         self._keep = keep
+        self._episodes: Episodes = episodes or SimulatedEpisodes()
         self._episode: Episode | None = None
         self._overrides: dict[str, float] | None = None
         self._episode_id = ""
@@ -77,8 +79,8 @@ class LLMServeEnvironment(Environment):
         task = known_task(chosen)
         overrides = asked.config.overrides()
         # An episode of the same task is reset in half the time that a new one takes.
-        if played is None or played.task is not task or self._overrides != overrides:
-            played = Episode(task, weights=weights_for(task, overrides))
+        if played is None or played.task is not task or self._overrides != overrides or not self._episodes.is_durable:
+            played = self._episodes.new(task, weights_for(task, overrides))
         self._episode, self._overrides = played, overrides
         played.reset(new_seed() if seed is None else seed)
         self._episode_id, self._score = episode_id or uuid.uuid4().hex, None
@@ -99,7 +101,10 @@ class LLMServeEnvironment(Environment):
 
     async def step_async(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
         """As `step`, on the event loop: a window is served in less time than a thread takes to wake up."""
-        episode = self._advance(action)
+        if self._episodes.is_durable:
+            episode = self._advance(action)
+        else:
+            episode = await asyncio.to_thread(self._advance, action)
         if episode.is_done:
             self._score = await asyncio.to_thread(score_of, episode)
         return self._seen()
@@ -173,7 +178,7 @@ class LLMServeEnvironment(Environment):
 
     def _retire(self) -> Episode | None:
         played, self._episode = self._episode, None
-        if self._keep is not None and played is not None and played.step_count:
+        if self._keep is not None and played is not None and played.step_count and self._episodes.is_durable:
             self._keep(self._episode_id, played, self._overrides)
         return played
 

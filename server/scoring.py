@@ -36,6 +36,7 @@ def log_of(wire: WireEpisodeLog) -> EpisodeLog:
         seed=wire.seed,
         actions=tuple(tuple(action.numbers()) for action in wire.actions),
         rewards=tuple(wire.rewards),
+        mode=wire.mode,
     )
 
 
@@ -48,6 +49,7 @@ def report(task_id: str, seed: int, steps: int, given: Grade) -> GradeReport:
         score=given.score,
         breakdown=dict(given.breakdown),
         feedback=given.feedback,
+        mode=given.mode,
     )
 
 
@@ -78,6 +80,8 @@ def agent_for(name: str, session: Session) -> Agent:
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
     past, watched = session.episode, Episode(session.episode.task)
+    if past.rollouts.mode == "real" and past.step_count:
+        raise ConfigError("an agent can join a real episode at its start only: what it has missed cannot be replayed")
     agent = make_agent(name)
     agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
     if past.step_count:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.tasks.catalog import BENCHMARK
+from server.episodes import episodes_for
 from server.errors import BusyError
 from server.operations import Operations
 from server.sessions import Sessions
@@ -60,15 +61,19 @@ class Service:
         if self._sessions is None:
             with self._opening:
                 if self._sessions is None:
-                    store = open_store(self.settings.store_url)
-                    self._sessions = Sessions(store, self.settings.max_live_sessions, self.settings.max_sessions)
+                    episodes = episodes_for(self.settings.mode)
+                    # A journal could not bring back what a real engine did, so none is kept.
+                    store = open_store(self.settings.store_url if episodes.is_durable else "memory")
+                    self._sessions = Sessions(
+                        store, self.settings.max_live_sessions, self.settings.max_sessions, episodes
+                    )
         return self._sessions
 
     async def start(self) -> None:
         """Open the store, warm the simulator, and begin to forget idle sessions."""
         self.started_at = time.monotonic()
         log.info("sessions: %s", self.settings.store_url.split("@")[-1])
-        _ = self.sessions
+        self.sessions.episodes.check()
         self._tasks = [asyncio.create_task(work()) for work in (self._warm, self._forget, self._tidy)]
 
     async def stop(self) -> None:
@@ -79,6 +84,7 @@ class Service:
         # An app may be started again after it was stopped.
         self._open_pools()
         if self._sessions is not None:
+            self._sessions.episodes.close()
             self._sessions.store.close()
             self._sessions = None
 

@@ -22,6 +22,7 @@ from llmserve_env.env.episode import MAX_SEED, Episode
 from llmserve_env.errors import EpisodeStateError, VersionMismatchError
 from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.version import ENVIRONMENT_VERSION
+from server.episodes import Episodes, SimulatedEpisodes
 from server.errors import StepConflictError, TooManySessionsError, UnknownSessionError
 from server.store import Action, SessionRecord, SessionStore
 from server.tasks import known_task
@@ -60,8 +61,9 @@ def weights_for(task: Task, overrides: dict[str, float] | None) -> RewardWeights
 class Sessions:
     """All sessions of this process over one store."""
 
-    def __init__(self, store: SessionStore, max_live: int, max_stored: int) -> None:
+    def __init__(self, store: SessionStore, max_live: int, max_stored: int, episodes: Episodes | None = None) -> None:
         self.store = store
+        self.episodes: Episodes = episodes or SimulatedEpisodes()
         self._max_live, self._max_stored = max_live, max_stored
         self._live: OrderedDict[str, Session] = OrderedDict()
         self._latest: dict[str, str] = {}
@@ -98,7 +100,7 @@ class Sessions:
                     f"the server holds {self._num_stored} sessions, as many as LLMSERVE_MAX_SESSIONS allows; try later"
                 )
         task = known_task(task_id)
-        episode = Episode(task, weights=weights_for(task, overrides))
+        episode = self.episodes.new(task, weights_for(task, overrides))
         episode.reset(new_seed() if seed is None else seed)
         record = SessionRecord(
             session_id=session_id or uuid.uuid4().hex,
@@ -181,9 +183,9 @@ class Sessions:
             if step_index is not None and step_index != done + 1:
                 raise StepConflictError(f"the next step of this session is {done + 1}; got step_index {step_index}")
             if session.episode.is_done:
-                raise EpisodeStateError(
-                    f"the episode ended after {session.episode.task.steps} steps; POST /reset to start another"
-                )
+                stopped = session.episode.rollouts.stopped
+                reason = f": {stopped}" if stopped else ""
+                raise EpisodeStateError(f"the episode ended after {done} steps{reason}; POST /reset to start another")
             if not self.store.append(session.key, done, action, time.time()):
                 return False
             session.episode.step(np.array(action))
@@ -202,6 +204,10 @@ class Sessions:
             with session.lock:
                 session.catch_up(record.actions[session.episode.step_count :])
             return session
+        if not self.episodes.is_durable:
+            raise EpisodeStateError(
+                f"session {session_id[:80]!r} was played on a real engine and cannot be brought back; POST /reset"
+            )
         task = known_task(record.task_id)
         if (task.version, ENVIRONMENT_VERSION) != (record.task_version, record.environment_version):
             raise VersionMismatchError(

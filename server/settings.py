@@ -25,7 +25,9 @@ class Settings(BaseSettings):
         default="", description="`memory`, `sqlite:///path` or `postgresql://…`; empty: a file in the data folder"
     )
     data_dir: Path = Field(default_factory=default_data_dir, description="folder of the embedded session store")
-    mode: Literal["sim", "real"] = Field(default="sim", description="what serves the requests; this server simulates")
+    mode: Literal["sim", "real"] = Field(
+        default="sim", description="what serves the requests: the simulator, or the engine of LLMSERVE_REAL_*"
+    )
 
     max_sessions: int = Field(default=20_000, ge=1, description="stored HTTP sessions; beyond it `/reset` answers 503")
     max_live_sessions: int = Field(

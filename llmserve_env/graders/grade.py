@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from llmserve_env.env.backend import Mode
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError
@@ -30,7 +31,7 @@ class Grade:
     task_version: int
     seed: int
     num_steps: int
-    mode: str = "sim"
+    mode: Mode = "sim"
 
 
 def grade(log: EpisodeLog, task: Task | None = None) -> Grade:

@@ -86,28 +86,28 @@ class RealBackend:
 
     def step(self, requested: Array) -> None:
         """Serve one window in real time; ProviderError ends the episode, and says why."""
-        if self.provider is None or self.player is None:
+        provider, player = self.provider, self.player
+        if provider is None or player is None:
             raise EpisodeStateError("reset the episode before its first step")
         try:
-            self._turn(self.provider, requested)
-            self._serve(self.player)
-            self._count(self.provider)
+            self._turn(provider, requested)
+            self._serve(player)
+            self._count(provider, player)
         except ProviderError as error:
-            self.stopped = str(error)
-            self.close()
+            self.close(str(error))
             raise
         score_windows(self.scoring, self.memory, self.book.window, self.book.metrics, self.terms)
-        self._bill(self.player.budget)
-        if self.player.budget.reached is not None:
-            self.stopped = self.player.budget.reached
+        self._bill(player.budget)
+        self.stopped = player.budget.reached
         if self.stopped is not None or self.memory[0]["step"] >= self.task.steps:
             self.close()
 
-    def close(self) -> None:
-        """Cancel what is under way and let go of the engine. Records stay readable."""
+    def close(self, reason: str | None = None) -> None:
+        """Cancel what is under way and let go of the engine; a reason ends the episode. Records stay readable."""
+        self.stopped = self.stopped or reason
+        self.provider = None
         if self.player is not None:
             self.player.stop()
-        self.provider = None
 
     def _turn(self, provider: Provider, requested: Array) -> None:
         """Turn what can be turned; a knob that cannot keeps its value, and counts as held."""
@@ -162,13 +162,14 @@ class RealBackend:
             )
         return calls
 
-    def _count(self, provider: Provider) -> None:
-        assert self.player is not None
+    def _count(self, provider: Provider, player: LoadPlayer) -> None:
         now_s = time.monotonic()
-        if self.player.dead is not None:
-            raise self.player.dead
+        if player.dead is not None:
+            raise player.dead
+        if self.stopped is not None:
+            raise ProviderError(self.stopped)
         book = self.book
-        for event in self.player.take_events(now_s):
+        for event in player.take_events(now_s):
             at_ps = self._ps(event.at_s)
             match event.what:
                 case Happening.TOKENS:

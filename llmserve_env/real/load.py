@@ -67,6 +67,7 @@ class LoadPlayer:
         self.failures: Counter[str] = Counter()
         self.dead: ProviderError | None = None
         self._wake = threading.Event()
+        self._stopping = threading.Lock()
         self._lost_in_a_row = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -80,6 +81,8 @@ class LoadPlayer:
 
     def play(self, calls: Sequence[Call]) -> None:
         """Take over these requests; returns at once."""
+        if self._loop.is_closed():
+            raise ProviderError("the episode's load has been stopped; reset to start another")
         self._loop.call_soon_threadsafe(self._begin, calls)
 
     def wait_until(self, at_s: float) -> None:
@@ -96,8 +99,13 @@ class LoadPlayer:
 
     def stop(self) -> None:
         """Cancel what is under way and end the thread."""
-        if not self._thread.is_alive():
-            return
+        with self._stopping:
+            if not self._thread.is_alive():
+                return
+            self._stop()
+
+    def _stop(self) -> None:
+        self._wake.set()
         ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
             ended.result(STOP_TIMEOUT_S)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import numpy as np
 
 from llmserve_env.errors import ConfigError, ProviderError
 from llmserve_env.real.openai_provider import OpenAIProvider
-from llmserve_env.real.plugin.llmserve_steering.control import ITERATIONS, Status, Wanted, read_status, write_wanted
+from llmserve_env.real.plugin.llmserve_steering.control import Status, Wanted, read_status, write_wanted
 from llmserve_env.real.prometheus import read_totals
 from llmserve_env.real.provider import Applied, Call, Gauges, Piece
 from llmserve_env.real.settings import RealSettings
@@ -43,6 +44,8 @@ class VllmProvider(OpenAIProvider):
         """Tokens per iteration from the next window on; not one of the agent's knobs. None: the server's own."""
         self._by_priority = False
         self._generation = 0
+        # A name of its own, so that what an earlier episode left behind is not taken for this one's.
+        self._record_to = f"iterations-{uuid4().hex[:8]}.jsonl" if settings.record_iterations else None
         self._vocabulary = 0
 
     def check(self) -> None:
@@ -85,14 +88,16 @@ class VllmProvider(OpenAIProvider):
     def steer(self, **wanted: Any) -> Wanted:
         """Write what is wanted; the scheduler obeys before its next iteration."""
         self._generation += 1
-        order = Wanted(generation=self._generation, is_recording=self.settings.record_iterations, **wanted)
+        order = Wanted(generation=self._generation, record_to=self._record_to, **wanted)
         write_wanted(self._folder, order)
         return order
 
     @property
     def iterations_path(self) -> Path:
         """Where the scheduler records its iterations, when it is told to."""
-        return self._folder / ITERATIONS
+        if self._record_to is None:
+            raise ConfigError("nothing is recorded: set LLMSERVE_REAL_RECORD_ITERATIONS=true")
+        return self._folder / self._record_to
 
     def totals(self) -> Mapping[str, float]:
         """The server's own counters and gauges."""

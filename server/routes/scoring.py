@@ -30,6 +30,7 @@ def wire_log(log: EpisodeLog) -> WireEpisodeLog:
         seed=log.seed,
         actions=actions,
         rewards=list(log.rewards),
+        mode=log.mode,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER_VARIABLE = "LLMSERVE_REAL_CONTROL_DIR"
-WANTED, STATUS, ITERATIONS = "wanted.json", "status.json", "iterations.jsonl"
+WANTED, STATUS = "wanted.json", "status.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Wanted:
     token_budget: int | None = None
     kv_budget_fraction: float = 1.0
     speculation_depth: int | None = None
-    is_recording: bool = False
+    record_to: str | None = None
+    """File in the folder for every iteration from now on; a new name starts a new recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Any, TextIO
 
 from .control import (
     FOLDER_VARIABLE,
-    ITERATIONS,
     STATUS,
     WANTED,
     Status,
@@ -56,6 +55,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         self._work: dict[str, Any] = {}
         self._added: dict[str, float] = {}
         self._log: TextIO | None = None
+        self._log_name: str | None = None
         self._say()
 
     def schedule(self, *args: Any, **options: Any) -> Any:
@@ -104,7 +104,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
             self.max_num_scheduled_tokens = min(wanted.token_budget or self._max_budget, self._max_budget)
             depth = self._max_depth if wanted.speculation_depth is None else wanted.speculation_depth
             self._depth = min(depth, self._max_depth)
-            self._switch_recording(wanted.is_recording)
+            self._record_to(wanted.record_to)
             self._withhold()
             self._say()
         else:
@@ -122,12 +122,13 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
             take = min(missing, self._pool.get_num_free_blocks())
             self._withheld.extend(self._pool.get_new_blocks(take) if take else [])
 
-    def _switch_recording(self, is_on: bool) -> None:
-        if is_on and self._log is None:
-            self._log = (self._folder / ITERATIONS).open("w", buffering=1, encoding="utf-8")
-        elif not is_on and self._log is not None:
+    def _record_to(self, name: str | None) -> None:
+        if name == self._log_name:
+            return
+        if self._log is not None:
             self._log.close()
-            self._log, self._work = None, {}
+        self._log_name, self._work, self._added = name, {}, {}
+        self._log = (self._folder / name).open("w", buffering=1, encoding="utf-8") if name else None
 
     def _describe(self, output: Any) -> dict[str, Any]:
         """What the iteration computes, in the words of a latency profile."""
