@@ -121,3 +121,11 @@ def test_the_websocket_serves_real_episodes_too(client: TestClient) -> None:
         socket.send_json({"type": "step", "data": ACTION})
         seen = socket.receive_json()["data"]
         assert seen["observation"]["metadata"]["real"]["unsupported_knobs"]["speculation_depth"]
+
+
+def test_a_real_episode_is_graded_where_it_was_played_and_the_report_says_so(client: TestClient) -> None:
+    session = reset(client, task_id="static_workload")
+    assert step(client, session).status_code == 200
+    graded = client.post("/grader", json={"session_id": session["session_id"]}).json()
+    assert graded["mode"] == "real" and graded["steps"] == 1
+    assert 0.0 <= graded["score"] <= 1.0 and "Truncated" in graded["feedback"]
