@@ -110,7 +110,9 @@ def _command(args: argparse.Namespace, tasks: tuple[str, ...]) -> str:
     """The command that trains this very policy."""
     generalist = " --generalist" if args.generalist else ""
     settings = "".join(f" --set {pair}" for pair in args.set)
-    return f"{args.program} --task {','.join(tasks)} --steps {args.steps} --seed {args.seed}{generalist}{settings}"
+    engine = f" --engine rllib --num-env-runners {args.num_env_runners}" if args.engine == "rllib" else ""
+    names = ",".join(tasks)
+    return f"{args.program} --task {names} --steps {args.steps} --seed {args.seed}{generalist}{settings}{engine}"
 
 
 def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
