@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -282,3 +283,8 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(f"LLMSERVE_REAL_{name}", value)
     found = RealSettings()
     assert (found.provider, found.model, found.max_requests_per_step, found.base_url) == ("vllm", "m", 7, "http://h/v1")
+
+
+def test_every_setting_is_documented() -> None:
+    text = (Path(__file__).resolve().parent.parent.parent / "docs" / "real.md").read_text(encoding="utf-8")
+    assert [name for name in RealSettings.model_fields if f"`{name.upper()}`" not in text] == []
