@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.models import ServeAction, ServeObservation
+from llmserve_env.real.settings import RealSettings
 from llmserve_env.tasks.catalog import load_task, task_ids
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
@@ -76,11 +77,12 @@ def information_routes(service: Service) -> APIRouter:
 
     @router.get("/runtime", summary="Mode, backend and versions")
     async def runtime() -> dict[str, Any]:
+        is_real = service.settings.mode == "real"
         return {
             "mode": service.settings.mode,
-            "backend": "simulator",
+            "backend": RealSettings().provider if is_real else "simulator",
             "kernels_compiled": is_compiled(),
-            "session_store": service.settings.store_url.split(":")[0],
+            "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
             "versions": {
                 "package": PACKAGE_VERSION,
                 "environment": ENVIRONMENT_VERSION,
