@@ -50,9 +50,12 @@ def levels_of(task: Task) -> list[tuple[float, ...]]:
     """Values each knob may take; a single one where the task does not let it move."""
     finer: dict[str, tuple[float, ...]] = {"batch_cap": CAP_LEVELS, "kv_budget_fraction": KV_LEVELS}
     rests = default_knobs()
+    moves = set(task.knobs.active)
+    if len(task.workload.classes) == 1:
+        # With one class there is nobody to serve before anybody.
+        moves.discard("priority_routing")
     return [
-        finer.get(knob.name, knob.levels) if knob.name in task.knobs.active else (float(rests[k]),)
-        for k, knob in enumerate(KNOBS)
+        finer.get(knob.name, knob.levels) if knob.name in moves else (float(rests[k]),) for k, knob in enumerate(KNOBS)
     ]
 
 
