@@ -5,20 +5,22 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/llmserve/venv
 ENV PATH=/opt/llmserve/venv/bin:$PATH
 WORKDIR /app/env
-COPY requirements.txt ./
-# pip compiles the bytecode too, which halves the time to start.
-RUN pip install --quiet --require-hashes --no-deps -r requirements.txt
+COPY requirements.txt requirements-dev.txt ./
+# pip compiles the bytecode too, which halves the time to start. Of the developers' list only PostgreSQL's client is taken.
+RUN sed -n '/^psycopg/,/[^\\]$/p' requirements-dev.txt > requirements-postgres.txt \
+    && pip install --quiet --require-hashes --no-deps -r requirements.txt -r requirements-postgres.txt
 COPY . .
-RUN pip install --quiet --no-deps . && mkdir -p weights
+RUN pip install --quiet --no-deps .
 # What a server never loads: plotting, the RPC parts of Arrow, and the tests, headers and stubs of the dependencies.
 RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler \
     && find /opt/llmserve/venv -depth -type d \( -name tests -o -name include \) -path '*site-packages*' -exec rm -rf {} + \
     && find /opt/llmserve/venv -path '*site-packages*' \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \
-        -o -name '*.map' -o -name '*arrow_flight*' -o -name '*_flight.*' -o -name '*substrait*' \) -delete
+        -o -name '*.map' -o -name '*arrow_flight*' -o -name '*_flight.*' \) -delete \
+    && python -c 'import psycopg_pool, pyarrow.dataset, pyarrow.parquet'
 # Compiled for any machine of this architecture, because the one that runs the image is another one.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
 # From another folder, so that it is the installed package whose kernels are kept.
-RUN cd /opt && python -m server.service
+RUN cd /opt && LLMSERVE_WEIGHTS=/app/env/weights llmserve evaluate --agent heuristic ppo --task all --episodes 1
 
 FROM python:3.11-slim
 COPY --from=build /opt/llmserve /opt/llmserve

@@ -19,6 +19,7 @@ from llmserve_env.errors import LLMServeError
 PAGES = ("/health", "/metadata", "/schema", "/info", "/tasks", "/runtime", "/agents", "/metrics", "/web", "/demo", "/")
 START_TIMEOUT_S = 90.0
 ACTION = {"batch_cap": 96}
+PLAYED_STEPS = 5
 FAILURES = (httpx.HTTPError, LLMServeError, AssertionError, OSError, RuntimeError, LookupError, ValueError)
 
 
@@ -70,6 +71,20 @@ def check_websocket(url: str) -> str:
     return "3 steps"
 
 
+def check_agents(url: str) -> str:
+    """Every agent that says it can play here does, and every listed task can be played."""
+    tasks = [task["id"] for task in httpx.get(f"{url}/tasks", timeout=60.0).raise_for_status().json()["tasks"]]
+    played: dict[str, int] = {}
+    for task in tasks:
+        agents = httpx.get(f"{url}/agents", params={"task_id": task}, timeout=120.0).raise_for_status().json()
+        for agent in (one["name"] for one in agents if one["is_available"]):
+            session = httpx.post(f"{url}/reset", json={"task_id": task, "seed": 7}, timeout=120.0).raise_for_status()
+            body = {"session_id": session.json()["session_id"], "agent": agent, "steps": PLAYED_STEPS}
+            httpx.post(f"{url}/play", json=body, timeout=120.0).raise_for_status()
+            played[agent] = played.get(agent, 0) + 1
+    return f"{len(tasks)} tasks ({', '.join(tasks)}); " + ", ".join(f"{name} {n}" for name, n in played.items())
+
+
 def check_baseline(url: str) -> str:
     """The deterministic suite."""
     results: dict[str, Any] = httpx.get(f"{url}/baseline", timeout=120.0).raise_for_status().json()["results"]
@@ -81,6 +96,7 @@ CHECKS: dict[str, Callable[[str], str]] = {
     "reset without arguments": check_empty_reset,
     "an episode over HTTP": check_http,
     "steps over WebSocket": check_websocket,
+    "agents on every task": check_agents,
     "baseline": check_baseline,
 }
 

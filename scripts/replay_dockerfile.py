@@ -121,6 +121,15 @@ def size_mb(folder: Path) -> float:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
+def own_task(image: Image) -> Path:
+    """A folder with a task over a trace that the image itself imports: its slimmed libraries must do for that."""
+    folder = image.root / "tmp" / "own_workload"
+    shutil.copytree(ROOT / "examples" / "own_workload", folder, dirs_exist_ok=True)
+    options = "--format csv --overwrite -o requests.parquet"
+    run(image, f"cd /tmp/own_workload && llmserve trace import sample_log.csv {options}")
+    return folder
+
+
 def check_server(image: Image, ports: list[int]) -> int:
     """Start what the image starts, on free ports, and ask every endpoint."""
     command = [image.place(part) for part in image.entrypoint + image.command]
@@ -131,7 +140,8 @@ def check_server(image: Image, ports: list[int]) -> int:
     script = Path(command[0])
     script.write_text(image.place(script.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"starting {' '.join(command)}", flush=True)
-    server = subprocess.Popen(command, cwd=image.folder(), env=image.variables())
+    variables = {**image.variables(), "LLMSERVE_TASKS": str(own_task(image)), "LLMSERVE_LOG_REQUESTS": "false"}
+    server = subprocess.Popen(command, cwd=image.folder(), env=variables)
     try:
         check = [sys.executable, str(ROOT / "scripts" / "check_endpoints.py"), f"http://127.0.0.1:{ports[1]}"]
         return subprocess.run(check, check=False).returncode
