@@ -49,22 +49,35 @@ def run_tune(args: argparse.Namespace) -> int:
     from llmserve_env.cli.running import runner_of
     from llmserve_env.tasks.catalog import load_task
 
+    tasks = [load_task(name) for name in named_tasks(args.file, args.task)]
+    if args.ray_address and any(_method(args, task) == "tpe" for task in tasks):
+        raise ConfigError("--method tpe tries one constant after the other; use --method halving on a Ray cluster")
     with runner_of(args.jobs, args.ray_address) as runner:
-        for name in named_tasks(args.file, args.task):
-            _tune(args, load_task(name), runner)
+        for task in tasks:
+            _tune(args, task, runner)
     return 0
+
+
+def _is_own(task: Task) -> bool:
+    from llmserve_env.tasks.files import is_shipped
+
+    return task.file is not None and not is_shipped(task.file)
+
+
+def _method(args: argparse.Namespace, task: Task) -> str:
+    if args.method != "auto":
+        return str(args.method)
+    return "halving" if _is_own(task) else "tpe"
 
 
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
     from tqdm import tqdm
 
     from llmserve_env.env.knob_values import mapping_from_knobs
-    from llmserve_env.tasks.files import is_shipped
     from llmserve_env.tuning.freezing import ensure_references
     from llmserve_env.tuning.recording import record
 
-    is_own = task.file is not None and not is_shipped(task.file)
-    method = args.method if args.method != "auto" else ("halving" if is_own else "tpe")
+    is_own, method = _is_own(task), _method(args, task)
     trials = args.trials or {"halving": 96, "tpe": 160}[method]
     with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None) as bar:
         if is_own and (written := ensure_references(task, runner, bar.update)):
@@ -81,8 +94,6 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
 
 
 def _tpe(args: argparse.Namespace, task: Task, trials: int, _runner: Runner, progress: Progress) -> TunedConstant:
-    if args.ray_address:
-        raise ConfigError("--method tpe tries one constant after the other; use --method halving on a Ray cluster")
     try:
         from llmserve_env.tuning.search import search
     except ModuleNotFoundError as error:
