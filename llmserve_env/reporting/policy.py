@@ -21,6 +21,9 @@ LEVELS = (("quiet", 0.0, 1 / 3), ("usual", 1 / 3, 0.8), ("busy", 0.8, 1.0))
 NOTABLE = 0.15
 """Relative change between quiet and busy from which a knob is said to move."""
 
+SELDOM = 0.05
+"""Mean speculation depth below which a policy is said not to draft."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficLevel:
@@ -70,7 +73,9 @@ def sentences(task: Task, levels: Sequence[TrafficLevel]) -> list[str]:
                 _moves(words, quiet.knobs[name], busy.knobs[name], "{:.0f}" if name == "batch_cap" else "{:.0%}")
             )
     if "speculation_depth" in task.knobs.active:
-        said.append(_moves("mean speculation depth", quiet.knobs["speculation_depth"], busy.knobs["speculation_depth"]))
+        before, after = quiet.knobs["speculation_depth"], busy.knobs["speculation_depth"]
+        is_seldom = max(before, after) < SELDOM
+        said.append("It hardly ever drafts tokens." if is_seldom else _moves("mean speculation depth", before, after))
     if "quantization_tier" in task.knobs.active:
         said.append(_tiers(quiet, busy))
     if "prefill_decode_split" in task.knobs.active:
