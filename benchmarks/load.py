@@ -55,42 +55,62 @@ class HttpConnection:
         self._writer.close()
 
 
-Client = Callable[[int, int, dict[str, Any], dict[str, Any], Load, float], Awaitable[None]]
+class Start:
+    """All clients begin to step together, when every one of them has its session; the clock runs from then on."""
+
+    def __init__(self, clients: int, seconds: float, on_start: Callable[[], None]) -> None:
+        self._barrier, self._seconds, self._on_start = asyncio.Barrier(clients), seconds, on_start
+        self.began = self.end = 0.0
+
+    async def wait(self) -> None:
+        """Until all are there."""
+        if await self._barrier.wait() == 0:
+            self._on_start()
+            self.began = time.perf_counter()
+            self.end = self.began + self._seconds
+        while not self.end:
+            await asyncio.sleep(0)
+
+
+Client = Callable[[int, int, dict[str, Any], dict[str, Any], Load, Start], Awaitable[None]]
 
 
 async def http_client(
-    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, end: float
+    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, start: Start
 ) -> None:
     """Play episodes over HTTP until the end of the measurement."""
     connection = HttpConnection(port)
     await connection.open()
     named = {"session_id": f"load-{index}"} if reset else {}
-    while time.perf_counter() < end:
-        status, body = await connection.post("/reset", {**reset, **named})
+    status, body = await connection.post("/reset", {**reset, **named})
+    await start.wait()
+    while time.perf_counter() < start.end:
         for _ in range(STEPS_PER_EPISODE):
             started = time.perf_counter()
-            if started >= end or status != 200:
+            if started >= start.end or status != 200:
                 break
             status, body = await connection.post("/step", {"action": action, **named})
             load.latencies_s.append(time.perf_counter() - started)
         if status != 200:
             load.errors.append(body[:200].decode())
             break
+        status, body = await connection.post("/reset", {**reset, **named})
     connection.close()
 
 
 async def websocket_client(
-    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, end: float
+    index: int, port: int, reset: dict[str, Any], action: dict[str, Any], load: Load, start: Start
 ) -> None:
     """Play episodes over OpenEnv's WebSocket until the end of the measurement."""
-    step = json.dumps({"type": "step", "data": action})
+    step, first = json.dumps({"type": "step", "data": action}), json.dumps({"type": "reset", "data": reset})
     async with websockets.connect(f"ws://127.0.0.1:{port}/ws", compression=None) as socket:
-        while time.perf_counter() < end:
-            await socket.send(json.dumps({"type": "reset", "data": reset}))
-            answer = str(await socket.recv())
+        await socket.send(first)
+        answer = str(await socket.recv())
+        await start.wait()
+        while time.perf_counter() < start.end:
             for _ in range(STEPS_PER_EPISODE):
                 started = time.perf_counter()
-                if started >= end:
+                if started >= start.end:
                     break
                 await socket.send(step)
                 answer = str(await socket.recv())
@@ -98,18 +118,25 @@ async def websocket_client(
             if '"error"' in answer[:40]:
                 load.errors.append(answer[:200])
                 break
+            await socket.send(first)
+            answer = str(await socket.recv())
 
 
 async def run_load(
-    client: Client, port: int, sessions: int, seconds: float, reset: dict[str, Any], action: dict[str, Any]
+    client: Client,
+    port: int,
+    sessions: int,
+    seconds: float,
+    reset: dict[str, Any],
+    action: dict[str, Any],
+    on_start: Callable[[], None] = lambda: None,
 ) -> Load:
     """All clients at once for some seconds."""
-    load = Load()
-    started = time.perf_counter()
+    load, start = Load(), Start(sessions, seconds, on_start)
     await asyncio.gather(
-        *(client(index, port, _seeded(reset, index), action, load, started + seconds) for index in range(sessions))
+        *(client(index, port, _seeded(reset, index), action, load, start) for index in range(sessions))
     )
-    load.seconds = time.perf_counter() - started
+    load.seconds = time.perf_counter() - start.began
     return load
 
 

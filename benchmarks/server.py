@@ -123,9 +123,14 @@ class Side:
 
     def turn(self, client: Client, sessions: int, seconds: float) -> float:
         """Steps per second of one turn."""
-        port, before = self.served.port, self.served.cpu_s()
-        part = asyncio.run(run_load(client, port, sessions, seconds, self.reset, self.action))
-        self.cpu_s += self.served.cpu_s() - before
+        before: list[float] = []
+        port = self.served.port
+
+        def note() -> None:
+            before.append(self.served.cpu_s())
+
+        part = asyncio.run(run_load(client, port, sessions, seconds, self.reset, self.action, note))
+        self.cpu_s += self.served.cpu_s() - before[0]
         self.load.latencies_s += part.latencies_s
         self.load.errors += part.errors
         self.load.seconds += part.seconds

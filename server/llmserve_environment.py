@@ -109,12 +109,12 @@ class LLMServeEnvironment(Environment):
             self._score = await asyncio.to_thread(score_of, episode)
         return self._seen()
 
-    def quick_step(self, action: ServeAction) -> dict[str, Any] | None:
+    def quick_step(self, action: tuple[float, ...]) -> dict[str, Any] | None:
         """A step short enough for the event loop: of a running simulation, and not its last. None if it is another."""
         episode = self._episode
         if episode is None or episode.rollouts.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
             return None
-        episode.step(np.array(action.numbers()))
+        episode.step(np.array(action))
         return observe(episode)
 
     def _advance(self, action: ServeAction) -> Episode:

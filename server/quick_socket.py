@@ -6,7 +6,9 @@ any other message, and any step that is wrong or that ends the episode, goes on 
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
+from functools import lru_cache
 
 import orjson
 from fastapi import FastAPI
@@ -20,6 +22,9 @@ from llmserve_env.models import ServeAction
 from server.llmserve_environment import LLMServeEnvironment
 
 PATH = "/ws"
+NOTE_INTERVAL_S = 1.0
+MAX_REMEMBERED = 512
+"""Longer messages are checked each time, so that nobody can fill the memory with them."""
 _connection: ContextVar[QuickSocket | None] = ContextVar("connection", default=None)
 
 
@@ -33,9 +38,26 @@ class QuickServer(HTTPEnvServer):
             connection.session_id, connection.environment = session_id, environment
         return session_id, environment
 
-    def note_step(self, session_id: str) -> None:
+    def note_steps(self, session_id: str, steps: int) -> None:
         """Keep an active session from being taken for an idle one."""
-        self._update_session_activity(session_id, increment_step=True)
+        info = self._session_info.get(session_id)
+        if info is not None:
+            info.last_activity_at, info.step_count = time.time(), info.step_count + steps
+
+
+def _action_of(text: str) -> tuple[float, ...] | None:
+    """The action of a plain step; None for any other message."""
+    try:
+        message = orjson.loads(text)
+        if not isinstance(message, dict) or message.keys() != {"type", "data"} or message["type"] != "step":
+            return None
+        return tuple(ServeAction.model_validate(message["data"]).numbers())
+    except (orjson.JSONDecodeError, ValidationError):
+        return None
+
+
+_remembered_action_of = lru_cache(maxsize=4096)(_action_of)
+"""Policies hold their knobs for many windows: the same message again is not checked again."""
 
 
 class QuickSocket(WebSocket):
@@ -44,6 +66,8 @@ class QuickSocket(WebSocket):
     server: QuickServer
     session_id = ""
     environment: LLMServeEnvironment | None = None
+    _steps = 0
+    _noted_at_s = 0.0
 
     async def receive_text(self) -> str:
         """The next message that is not a plain step."""
@@ -51,25 +75,26 @@ class QuickSocket(WebSocket):
             text = await super().receive_text()
             answer = self._answer(text)
             if answer is None:
+                self._note()
                 return text
             await self.send_text(answer)
 
     def _answer(self, text: str) -> str | None:
         if self.environment is None:
             return None
-        try:
-            message = orjson.loads(text)
-            if not isinstance(message, dict) or message.keys() != {"type", "data"} or message["type"] != "step":
-                return None
-            action = ServeAction.model_validate(message["data"])
-        except (orjson.JSONDecodeError, ValidationError):
-            return None
-        seen = self.environment.quick_step(action)
+        action = _remembered_action_of(text) if len(text) <= MAX_REMEMBERED else _action_of(text)
+        seen = None if action is None else self.environment.quick_step(action)
         if seen is None:
             return None
-        self.server.note_step(self.session_id)
+        self._steps += 1
+        if time.monotonic() - self._noted_at_s > NOTE_INTERVAL_S:
+            self._note()
         data = {"reward": seen.pop("reward"), "done": seen.pop("done"), "metadata": seen["metadata"]}
         return orjson.dumps({"type": "observation", "data": {"observation": seen, **data}}).decode()
+
+    def _note(self) -> None:
+        self.server.note_steps(self.session_id, self._steps)
+        self._steps, self._noted_at_s = 0, time.monotonic()
 
 
 def quicken(app: FastAPI, server: QuickServer) -> None:
