@@ -9,33 +9,36 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
 HEAD_DIM = 64
 
 
+def module(name: str) -> Any:
+    """A package of the engine's environment, which is not ours."""
+    return import_module(name)
+
+
 def build_tokenizer(folder: Path, vocabulary: int) -> None:
     """Byte pairs learnt from our own documents, so that prompts about serving stay short."""
-    from tokenizers import ByteLevelBPETokenizer  # type: ignore[import-not-found]
-    from transformers import PreTrainedTokenizerFast  # type: ignore[import-not-found]
-
-    learnt = ByteLevelBPETokenizer()
+    learnt = module("tokenizers").ByteLevelBPETokenizer()
     texts = [str(path) for path in sorted((ROOT / "docs").glob("*.md"))]
     learnt.train(texts, vocab_size=vocabulary, min_frequency=2, special_tokens=["<s>", "</s>"])
-    fast = PreTrainedTokenizerFast(tokenizer_object=learnt._tokenizer, bos_token="<s>", eos_token="</s>")
+    fast = module("transformers").PreTrainedTokenizerFast(
+        tokenizer_object=learnt._tokenizer, bos_token="<s>", eos_token="</s>"
+    )
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(folder)
 
 
 def build_model(folder: Path, vocabulary: int, hidden: int, layers: int, max_len: int) -> int:
     """Write the weights; returns how many there are."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
+    module("torch").manual_seed(0)
+    config = module("transformers").LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=4 * hidden,
@@ -46,7 +49,7 @@ def build_model(folder: Path, vocabulary: int, hidden: int, layers: int, max_len
         bos_token_id=0,
         eos_token_id=1,
     )
-    model = LlamaForCausalLM(config).float()
+    model = module("transformers").LlamaForCausalLM(config).float()
     model.save_pretrained(folder)
     return int(model.num_parameters())
 
