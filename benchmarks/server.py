@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,11 +73,12 @@ def serving(module: str, *arguments: str) -> Iterator[Served]:
         assert process.stderr is not None
         try:
             line = next(line for line in process.stderr if "open http" in line)
+            # What it says from here on must be read too, or it would wait for a reader.
+            threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
             yield Served(process.pid, int(line.rsplit(":", 1)[1].split("/")[0]))
         finally:
             process.terminate()
             process.wait()
-            process.stderr.close()
 
 
 def http_episode(url: str, task_id: str) -> float:
