@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +31,8 @@ DESCRIPTION = (
     "window by window, under latency, memory and cost limits."
 )
 SPLIT = "train"
+MAX_QUICK_RESET_S = 0.005
+"""A reset that took no longer the last time costs less than handing it to a thread under load."""
 Keep = Callable[[str, Episode, dict[str, float] | None], None]
 
 
@@ -52,6 +56,7 @@ class LLMServeEnvironment(Environment):
         self._overrides: dict[str, float] | None = None
         self._episode_id = ""
         self._score: float | None = None
+        self._reset_s = math.inf
 
     def reset(
         self,
@@ -82,7 +87,9 @@ class LLMServeEnvironment(Environment):
         if played is None or played.task is not task or self._overrides != overrides or not self._episodes.is_durable:
             played = self._episodes.new(task, weights_for(task, overrides))
         self._episode, self._overrides = played, overrides
+        started_s = time.perf_counter()
         played.reset(new_seed() if seed is None else seed)
+        self._reset_s = time.perf_counter() - started_s
         self._episode_id, self._score = episode_id or uuid.uuid4().hex, None
         return self._seen()
 
@@ -96,8 +103,19 @@ class LLMServeEnvironment(Environment):
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **options: Any
     ) -> ServeObservation:
-        """As `reset`, beside the event loop."""
+        """As `reset`: beside the event loop, unless it only draws new traffic and that is quick."""
+        if self._is_quick_reset(options.get("task_id")):
+            return self.reset(seed, episode_id, **options)
         return await asyncio.to_thread(self.reset, seed, episode_id, **options)
+
+    def _is_quick_reset(self, task_id: str | int | None) -> bool:
+        episode = self._episode
+        return (
+            episode is not None
+            and self._episodes.is_durable
+            and episode.task.id == task_id
+            and self._reset_s <= MAX_QUICK_RESET_S
+        )
 
     async def step_async(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
         """As `step`, on the event loop: a window is served in less time than a thread takes to wake up."""
@@ -106,7 +124,7 @@ class LLMServeEnvironment(Environment):
         else:
             episode = await asyncio.to_thread(self._advance, action)
         if episode.is_done:
-            self._score = await asyncio.to_thread(score_of, episode)
+            self._score = score_of(episode)
         return self._seen()
 
     def quick_step(self, action: tuple[float, ...]) -> dict[str, Any] | None:

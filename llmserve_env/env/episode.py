@@ -142,8 +142,8 @@ class Episode:
     @property
     def held_knobs(self) -> tuple[str, ...]:
         """Knobs whose requested change did not apply in the last step, masked or resting."""
-        held = self.rollouts.memory["held"][0]
-        return tuple(name for name, is_held in zip(NAMES, held.tolist(), strict=True) if is_held) if held.any() else ()
+        held = self.rollouts.memory["held"][0].tolist()
+        return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
 
     def log(self) -> EpisodeLog:
         """The causes so far."""

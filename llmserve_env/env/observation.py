@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.kernels import TERMS_DTYPE
@@ -18,6 +19,7 @@ TOKENS_PER_1K = 1000.0
 REWARD_TERMS = ("throughput", "latency", "violations", "cost", "memory")
 COUNTS = ["arrived", "finished", "rejected", "abandoned", "preemptions", "ooms", "reloads", "output_tokens"]
 NO_COUNTS = (0,) * len(COUNTS)
+COUNTS_DTYPE = WINDOW_DTYPE[COUNTS]
 METRIC_NAMES = METRICS_DTYPE.names or ()
 TERM_NAMES = TERMS_DTYPE.names or ()
 GAUGES = (
@@ -38,7 +40,7 @@ def observe(episode: Episode) -> dict[str, Any]:
     # Whole records at once: reading fields one by one takes longer than serving the window.
     m = dict(zip(METRIC_NAMES, rollouts.metrics[0].item(), strict=True))
     terms = dict(zip(TERM_NAMES, rollouts.terms[0].item(), strict=True))
-    counts = dict(zip(COUNTS, rollouts.window[COUNTS][0].item() if n else NO_COUNTS, strict=True))
+    counts = dict(zip(COUNTS, rollouts.window.view(COUNTS_DTYPE)[0].item() if n else NO_COUNTS, strict=True))
     attainment = m["slo_attainment"] if n else 1.0
     return {
         "queue_depth": int(m["queue_depth"]),
