@@ -25,7 +25,8 @@ def address() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open an event loop runs in this thread, and tests of asyncio cannot start theirs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One browser; every visitor has a context of their own in it."""
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
