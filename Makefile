@@ -159,7 +159,7 @@ docs: setup ## Rewrite the generated tables in README.md and docs/
 figures: setup ## Run every command whose figures stand in README.md and docs/, and put the new ones there
 	$(BIN)/python -m scripts.build_docs
 	$(BIN)/python -m scripts.figures
-	$(BIN)/llmserve benchmark --readme README.md
+	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
 	$(BIN)/python -m scripts.draw_episode
 
 ##@ Maintain
