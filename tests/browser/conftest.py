@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.chromium import chromium
 from tests.server.running import RunningServer
 
 TIMEOUT_MS = 60_000
 COMPILE_TIMEOUT_S = 600
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -25,16 +24,11 @@ def address() -> Iterator[str]:
         yield server.url
 
 
-# Not for the session: while it is open an event loop runs in this thread, and tests of asyncio cannot start theirs.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One browser; every visitor has a context of their own in it."""
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    assert found, "no Chromium; `make browser` installs it"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+    with chromium() as opened:
+        yield opened
 
 
 def visit(browser: Browser, address: str, width: int = 1280) -> Page:

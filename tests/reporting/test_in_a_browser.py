@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Request, sync_playwright
+from playwright.sync_api import Browser, Request
 
 from llmserve_env.reporting.page import SECTIONS
+from tests.chromium import chromium
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = (1280, 390)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    assert found, "no Chromium; `make browser` installs it"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("width", WIDTHS)
