@@ -11,6 +11,7 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
 
 from server.app import listening_socket
+from server.websocket_protocol import DirectProtocol
 
 
 class EchoAction(Action):
@@ -57,7 +58,9 @@ def main() -> None:
     bound = listening_socket("127.0.0.1", 0)
     logging.basicConfig(level="INFO")
     logging.getLogger("echo").info("open http://127.0.0.1:%d/web", bound.getsockname()[1])
-    uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning")).run(sockets=[bound])
+    # The transport of our own server, so that what is compared is the environment.
+    config = uvicorn.Config(app, ws=DirectProtocol, ws_per_message_deflate=False, access_log=False, log_level="warning")
+    uvicorn.Server(config).run(sockets=[bound])
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from server.routes.pages import STATIC, page_routes
 from server.routes.scoring import scoring_routes
 from server.service import Service
 from server.settings import Settings, settings
+from server.websocket_protocol import DirectProtocol
 
 DEFAULT_PORT = 8000
 API_VERSION = "1.0.0"
@@ -116,6 +117,7 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
     config: dict[str, Any] = {
         "log_level": log_level,
         "access_log": False,
+        "ws": DirectProtocol,
         "ws_max_size": MAX_WEBSOCKET_BYTES,
         # Compressing an observation takes longer than simulating its window.
         "ws_per_message_deflate": False,

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket
 
 from llmserve_env.models import ServeAction
 from server.llmserve_environment import LLMServeEnvironment
+from server.websocket_protocol import EXTENSION
 
 PATH = "/ws"
 NOTE_INTERVAL_S = 1.0
@@ -45,7 +46,7 @@ class QuickServer(HTTPEnvServer):
             info.last_activity_at, info.step_count = time.time(), info.step_count + steps
 
 
-def _action_of(text: str) -> tuple[float, ...] | None:
+def _action_of(text: str | bytes) -> tuple[float, ...] | None:
     """The action of a plain step; None for any other message."""
     try:
         message = orjson.loads(text)
@@ -73,13 +74,14 @@ class QuickSocket(WebSocket):
         """The next message that is not a plain step."""
         while True:
             text = await super().receive_text()
-            answer = self._answer(text)
+            answer = self.answer(text)
             if answer is None:
                 self._note()
                 return text
-            await self.send_text(answer)
+            await self.send_text(answer.decode())
 
-    def _answer(self, text: str) -> str | None:
+    def answer(self, text: str | bytes) -> bytes | None:
+        """The frame that answers a plain step; None for any other message."""
         if self.environment is None:
             return None
         action = _remembered_action_of(text) if len(text) <= MAX_REMEMBERED else _action_of(text)
@@ -90,7 +92,7 @@ class QuickSocket(WebSocket):
         if time.monotonic() - self._noted_at_s > NOTE_INTERVAL_S:
             self._note()
         data = {"reward": seen.pop("reward"), "done": seen.pop("done"), "metadata": seen["metadata"]}
-        return orjson.dumps({"type": "observation", "data": {"observation": seen, **data}}).decode()
+        return orjson.dumps({"type": "observation", "data": {"observation": seen, **data}})
 
     def _note(self) -> None:
         self.server.note_steps(self.session_id, self._steps)
@@ -104,6 +106,10 @@ def quicken(app: FastAPI, server: QuickServer) -> None:
     async def connect(websocket: WebSocket) -> None:
         connection = QuickSocket(websocket.scope, websocket._receive, websocket._send)
         connection.server = server
+        # Our own protocol asks right where a message arrives; any other server hands it to `receive_text`.
+        protocol = websocket.scope.get("extensions", {}).get(EXTENSION)
+        if protocol is not None:
+            protocol.answer = connection.answer
         _connection.set(connection)
         await endpoint(connection)
 

@@ -153,8 +153,8 @@ class Episode:
             task_version=self.task.version,
             environment_version=ENVIRONMENT_VERSION,
             seed=int(self.seed or 0),
-            actions=tuple(tuple(float(v) for v in row) for row in self.trajectory.requested[:n]),
-            rewards=tuple(float(v) for v in self.trajectory.terms["reward"][:n]),
+            actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
+            rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
             mode=self.rollouts.mode,
         )
 

@@ -203,12 +203,12 @@ class Task(Part):
         """Name in Gymnasium's registry; a new version whenever dynamics, reward or observation change."""
         return f"LLMServe/{self.id}-v{self.version}"
 
-    @property
+    @cached_property
     def masked_knobs(self) -> tuple[str, ...]:
         """Knobs that stay at their defaults whatever the action says."""
         return tuple(name for name in KNOB_NAMES if name not in self.knobs.active)
 
-    @property
+    @cached_property
     def window_ps(self) -> int:
         return s_to_ps(self.window_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ PATHS = ("/step", "/reset", "/grader", "/play", "/mcp")
 PIECE = b"x" * 1_000_000
 PIECES = 50
 ROUNDS = 12
+STEPS = 190
 MAX_GROWTH_MB = 25.0
 
 
@@ -89,3 +91,30 @@ def test_memory_does_not_grow_under_abuse(server: RunningServer, client: httpx.C
     assert resident_mb(server.pid) - settled < MAX_GROWTH_MB
     # Strange paths and methods must not fill the operators' tables either.
     assert len(client.get("/metrics").text.splitlines()) < 1_000
+
+
+def text_frame(message: dict[str, object]) -> bytes:
+    """A short message as a client sends it, under a mask of zeroes."""
+    content = json.dumps(message).encode()
+    return bytes((0x81, 0x80 + len(content), 0, 0, 0, 0)) + content
+
+
+def test_a_client_that_takes_no_answers_is_neither_waited_for_nor_remembered(
+    server: RunningServer, client: httpx.Client
+) -> None:
+    handshake = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13"
+    messages = text_frame({"type": "reset", "data": {}}) + 1_500 * text_frame({"type": "step", "data": {}})
+    before, sent = resident_mb(server.pid), 0
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"GET /ws HTTP/1.1\r\nhost: x\r\n{handshake}\r\n".encode())
+        connection.sendall(f"sec-websocket-key: {'A' * 22}==\r\n\r\n".encode())
+        connection.setblocking(False)
+        client.post("/reset", json={"seed": 1}).raise_for_status()
+        for _ in range(STEPS):
+            try:
+                sent += connection.send(messages[sent % len(messages) :])
+            except BlockingIOError:
+                pass  # The server does not read on: that is the point.
+            client.post("/step", json={"action": {}}).raise_for_status()
+        assert resident_mb(server.pid) - before < MAX_GROWTH_MB
+    assert sent > len(messages)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
+import websockets
 from fastapi.testclient import TestClient
 
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
@@ -107,6 +109,36 @@ def test_both_clients_tell_the_same_story(running: RunningServer) -> None:
         assert http.grade().score == ws.state().score
         assert http.log().seed == 42
         assert next(task["id"] for task in http.tasks()) == "static_workload"
+
+
+def messages_of_an_episode() -> list[str]:
+    """Plain steps between messages that OpenEnv answers: good and bad ones, the last step and one too many."""
+    steps = [{"type": "step", "data": {"batch_cap": 16 + step}} for step in range(201)]
+    steps[7]["data"] = {"batch_cap": 0}
+    first = {"type": "reset", "data": {"task_id": "bursty_workload", "seed": 4, "episode_id": "ahead"}}
+    return [json.dumps(message) for message in (first, *steps, {"type": "state"}, first, *steps[:5])]
+
+
+def test_a_client_that_runs_ahead_gets_the_answers_of_one_that_waits(running: RunningServer) -> None:
+    address, said = f"ws://127.0.0.1:{running.port}/ws", messages_of_an_episode()
+
+    async def wait() -> list[str | bytes]:
+        async with websockets.connect(address) as socket:
+            answers = []
+            for message in said:
+                await socket.send(message)
+                answers.append(await socket.recv())
+            return answers
+
+    async def run_ahead() -> list[str | bytes]:
+        async with websockets.connect(address) as socket:
+            for message in said:
+                await socket.send(message)
+            return [await socket.recv() for _ in said]
+
+    answers = asyncio.run(run_ahead())
+    assert answers == asyncio.run(wait())
+    assert [json.loads(answer)["type"] for answer in answers].count("error") == 1
 
 
 def test_the_asynchronous_client_steps_too(running: RunningServer) -> None:
