@@ -1,0 +1,65 @@
+"""Requests made up from the OpenAPI document: `python -m tests.server.fuzzing 1000`, so many per operation."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from typing import Any, TypeAlias
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.core.result import Ok
+
+from server.app import create_app
+from tests.server.conftest import settings as server_settings
+
+Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
+MAX_LIVE_SESSIONS = 8
+REFUSED = range(500, 503)
+"""503 is how the server says that it is full."""
+
+
+def operations() -> list[Operation]:
+    """Every method of every path."""
+    app = create_app(server_settings(max_live_sessions=MAX_LIVE_SESSIONS))
+    found = list(schemathesis.openapi.from_asgi("/openapi.json", app).get_all_operations())
+    read = [operation.ok() for operation in found if isinstance(operation, Ok)]
+    assert len(read) == len(found), "the OpenAPI document has operations that cannot be read"
+    return read
+
+
+def fuzz(operation: Operation, requests: int) -> Counter[int]:
+    """How often each status was answered; an AssertionError shows the request that broke the server."""
+    answered: Counter[int] = Counter()
+
+    @settings(
+        max_examples=requests,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def ask(case: schemathesis.Case[Any]) -> None:
+        status = case.call().status_code
+        assert status not in REFUSED, f"{operation.label} answered {status}: {case.as_curl_command()}"
+        answered[status] += 1
+
+    ask()
+    return answered
+
+
+def main() -> None:
+    """The command."""
+    requests = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    warnings.simplefilter("ignore")
+    found = {operation.label: fuzz(operation, requests) for operation in operations()}
+    asked = sum(sum(answered.values()) for answered in found.values())
+    good = sum(answered[200] for answered in found.values())
+    print(f"{len(found)} operations, {asked:,} requests: {good:,} answered with 200, the others refused, none with 500")
+
+
+if __name__ == "__main__":
+    main()
