@@ -126,6 +126,10 @@ real-test: setup real-install ## Run the tests that need a live engine: starts v
 	LLMSERVE_REAL_PYTHON=$(abspath $(REAL))/venv/bin/python LLMSERVE_REAL_MODEL_DIR=$(abspath $(REAL))/model \
 		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/real
 
+.PHONY: real-figures
+real-figures: setup real-install ## Measure the live engine against the simulator again, for docs/fidelity.md and the README
+	$(BIN)/python -m benchmarks.live_server --engine $(REAL)
+
 ##@ Quality
 
 .PHONY: check

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from benchmarks import live_server
 from benchmarks.fidelity import DEFAULT_TRUTH, REAL_SET, VIRTUAL_SET, check_real, check_virtual, summary
+from benchmarks.profile_errors import FIT_FILES, MEASURED, errors
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.profiles import load_profile
-from llmserve_env.profiles.comparison import compare
-from llmserve_env.profiles.measured import error_of
-from llmserve_env.profiles.measurements import load_measurements
 
-MEASUREMENTS = Path(__file__).resolve().parent.parent / "profiler" / "measurements"
-MEASURED_FILES = ("h200-141gb.fp16.json", "h200-141gb.int8-int4.json")
 SHOWN_ERRORS = {"ttft_p95": "TTFT p95", "e2e_mean": "mean end-to-end", "makespan": "makespan"}
-PROFILE = "h200-141gb.llama-3-8b"
 
 
 def recorded_rows() -> list[tuple[str, str, str]]:
@@ -38,27 +31,35 @@ def recorded_rows() -> list[tuple[str, str, str]]:
     ]
 
 
+def live_row() -> tuple[str, str, str]:
+    """The live server, as it was measured last."""
+    content = live_server.found()
+    cells = [
+        f"costs fitted to {live_server.COSTS[costs]}: "
+        + ", ".join(f"{label} {live_server.worst(errors, name):.1%}" for name, label in live_server.LABELS.items())
+        for costs, errors in content["errors"].items()
+    ]
+    return (
+        "a live vLLM 0.32 on a CPU over HTTP, from 0.3 times to twice what it carries, largest error of the means",
+        "; ".join(cells),
+        "python -m benchmarks.live_server --engine .real",
+    )
+
+
 def measured_row() -> tuple[str, str, str]:
     """The H200's iteration times that no fit has seen."""
-    profile = load_profile(PROFILE)
-    points = [point for name in MEASURED_FILES for point in load_measurements(MEASUREMENTS / name).points]
-    cells = []
-    for tier in TIER_NAMES:
-        compared = compare(profile, tier, points, held_out_only=True)
-        error = error_of([c.predicted_ms for c in compared], [c.point.ms for c in compared])
-        cells.append(f"{tier} {error.median_pct:.1f}% ({error.p95_pct:.1f}%)")
-    files = " ".join(f"profiler/measurements/{name}" for name in MEASURED_FILES)
+    found = {tier: errors(MEASURED, tier, FIT_FILES, held_out_only=True) for tier in TIER_NAMES}
     return (
         "iterations of Llama-3-8B measured on an H200 and left out of the fit, median (p95) error",
-        ", ".join(cells),
-        f"llmserve profile compare {PROFILE} {files} --held-out",
+        ", ".join(f"{tier} {error.median_pct:.1f}% ({error.p95_pct:.1f}%)" for tier, error in found.items()),
+        "python -m benchmarks.profile_errors",
     )
 
 
 def main() -> None:
     """Print the table."""
     print("| checked against | result | in full |\n| --- | --- | --- |")
-    for checked, result, command in (*recorded_rows(), measured_row()):
+    for checked, result, command in (*recorded_rows(), live_row(), measured_row()):
         print(f"| {checked} | {result} | `{command}` |")
 
 

@@ -31,6 +31,7 @@ class VirtualResult:
 
     name: str
     iterations: int
+    items: int
     preemptions: int
     difference: str | None
     largest_time_error_ps: int = 0
@@ -51,17 +52,17 @@ def check_virtual(directory: Path) -> list[VirtualResult]:
     """Every run of a virtual-clock set; a run that cannot be read or served counts as different."""
     unreadable: dict[str, str] = {}
     results = [_check_virtual_run(run) for run in load_runs(directory, unreadable)]
-    return results + [VirtualResult(name, 0, 0, reason) for name, reason in unreadable.items()]
+    return results + [VirtualResult(name, 0, 0, 0, reason) for name, reason in unreadable.items()]
 
 
 def _check_virtual_run(run: RecordedRun) -> VirtualResult:
-    iterations, preemptions = len(run.steps.ended_at_s), _recorded_preemptions(run)
+    recorded = run.name, len(run.steps.ended_at_s), len(run.items.kind), _recorded_preemptions(run)
     if run.cost is None:
-        return VirtualResult(run.name, iterations, preemptions, "the record has no cost constants")
+        return VirtualResult(*recorded, "the record has no cost constants")
     if refusal := _refusal(run):
-        return VirtualResult(run.name, iterations, preemptions, f"not served: {refusal}")
+        return VirtualResult(*recorded, f"not served: {refusal}")
     result = compare(run, run.cost)
-    return VirtualResult(run.name, iterations, preemptions, result.difference, result.largest_time_error_ps)
+    return VirtualResult(*recorded, result.difference, result.largest_time_error_ps)
 
 
 def check_real(directory: Path) -> tuple[list[RealResult], dict[str, str]]:
@@ -144,10 +145,13 @@ def summary(virtual: list[VirtualResult], real: list[RealResult]) -> dict[str, A
 def print_virtual(results: list[VirtualResult]) -> None:
     """One line per run, and what differs."""
     print(f"Virtual-clock runs: {sum(r.difference is None for r in results)} of {len(results)} exact")
-    print(f"  {'run':26}{'iterations':>11}{'preemptions':>12}{'largest time error':>20}  result")
+    print(f"  {'run':26}{'iterations':>11}{'items':>10}{'preemptions':>13}{'largest time error':>20}  result")
     for r in results:
         error = f"{r.largest_time_error_ps / PS_PER_NS:.3f} ns"
-        print(f"  {r.name:26}{r.iterations:>11,}{r.preemptions:>12}{error:>20}  {r.difference or 'exact'}")
+        counts = f"{r.iterations:>11,}{r.items:>10,}{r.preemptions:>13}"
+        print(f"  {r.name:26}{counts}{error:>20}  {r.difference or 'exact'}")
+    totals = [sum(getattr(r, name) for r in results) for name in ("iterations", "items", "preemptions")]
+    print(f"  {'all':26}{totals[0]:>11,}{totals[1]:>10,}{totals[2]:>13}")
 
 
 def print_real(results: list[RealResult], failed: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOBS, ServingKnobs
 from llmserve_env.env.features import FEATURES
@@ -114,7 +115,18 @@ def settings_table() -> str:
     return table(["variable", "default", "meaning"], rows)
 
 
+def policy_table() -> str:
+    """The shipped policies, from their cards."""
+    rows = []
+    for name in (*BENCHMARK, GENERALIST):
+        card = json.loads((ROOT / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
+        score = f"{card['score']['mean']:.3f}"
+        rows.append([f"`weights/{name}`", f"`{card['command']}`", f"{card['best_step']:,}", score])
+    return table(["policy", "command", "best step", "score on tuning seeds"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "policies": policy_table,
     "settings": settings_table,
     "knobs": knob_table,
     "observation": observation_table,

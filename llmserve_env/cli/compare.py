@@ -48,7 +48,7 @@ def run_compare(args: argparse.Namespace) -> int:
     from llmserve_env.agents.registry import make_agent
     from llmserve_env.profiles import load_profile
     from llmserve_env.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
-    from llmserve_env.real.comparison_text import mean_errors, phase_lines, save_figure, window_lines
+    from llmserve_env.real.comparison_text import phase_lines, save_figure, window_lines
     from llmserve_env.real.tasks import real_task
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
@@ -72,14 +72,14 @@ def run_compare(args: argparse.Namespace) -> int:
             print("\n".join(phase_lines(side)), flush=True)
         if args.windows:
             print("\n".join(window_lines(sides[1])))
-    for is_refitted in (False, True):
-        for rate, errors in mean_errors([c for c in found if c.is_refitted is is_refitted]).items():
+    figures = report(found)
+    for costs, by_rate in figures["mean_errors"].items():
+        for rate, errors in by_rate.items():
             shown = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
-            costs = "run" if is_refitted else "profile"
             print(f"costs of the {costs}: {rate:g} rps over {args.repeat} seeds: {shown}")
     if args.plot is not None:
         args.plot.parent.mkdir(parents=True, exist_ok=True)
         save_figure([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
     if args.json is not None:
-        write_text(args.json, json.dumps(report(found), indent=1))
+        write_text(args.json, json.dumps(figures, indent=1))
     return 0

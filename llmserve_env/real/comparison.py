@@ -32,6 +32,7 @@ Array = npt.NDArray[Any]
 Policy = Callable[[ServingBackend, int], Array]
 """From the last window and the step to come, to the knobs."""
 SERIES = ("ttft_ms", "itl_ms", "throughput_tps", "queue_depth")
+MEANS = ("throughput_tps", "ttft_ms", "e2e_ms", "itl_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +239,35 @@ def stretches(task: Task, seed: int) -> list[tuple[float, tuple[int, int]]]:
     return found
 
 
+def mean_errors(comparisons: Sequence[Comparison]) -> dict[float, dict[str, float]]:
+    """Per rate: relative error of the simulated mean over all runs against the real one."""
+    found: dict[float, dict[str, float]] = {}
+    for rate in dict.fromkeys(phase.rate_rps for c in comparisons for phase in c.phases):
+        phases = [phase for c in comparisons for phase in c.phases if phase.rate_rps == rate]
+        weights = np.array([phase.requests for phase in phases], dtype=float)
+        found[rate] = {
+            name: float(
+                np.average([p.sim[name] for p in phases], weights=weights)
+                / np.average([p.real[name] for p in phases], weights=weights)
+                - 1.0
+            )
+            for name in MEANS
+        }
+    return found
+
+
 def _json_list(values: Array) -> list[float | None]:
     return [round(float(v), 4) if np.isfinite(v) else None for v in values]
 
 
 def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """For JSON: every phase of every run, without the arrays of single requests."""
+    """For JSON: every phase of every run, without the arrays of single requests, and the errors of their means."""
+    by_costs = {"profile": False, "run": True}
     return {
+        "mean_errors": {
+            costs: mean_errors([c for c in comparisons if c.is_refitted is is_refitted])
+            for costs, is_refitted in by_costs.items()
+        },
         "runs": [
             {
                 "task": c.task_id,
@@ -261,5 +284,5 @@ def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 },
             }
             for c in comparisons
-        ]
+        ],
     }

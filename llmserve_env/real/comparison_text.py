@@ -52,23 +52,6 @@ def phase_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{phase.rate_rps:>6.2f} {phase.requests:>8} " + "".join(f"{cell:>28}" for cell in cells)
 
 
-def mean_errors(comparisons: Sequence[Comparison]) -> dict[float, dict[str, float]]:
-    """Per rate: relative error of the simulated mean over all runs against the real one."""
-    found: dict[float, dict[str, float]] = {}
-    for rate in dict.fromkeys(phase.rate_rps for c in comparisons for phase in c.phases):
-        phases = [phase for c in comparisons for phase in c.phases if phase.rate_rps == rate]
-        weights = np.array([phase.requests for phase in phases], dtype=float)
-        found[rate] = {
-            name: float(
-                np.average([p.sim[name] for p in phases], weights=weights)
-                / np.average([p.real[name] for p in phases], weights=weights)
-                - 1.0
-            )
-            for name in ("throughput_tps", "ttft_ms", "e2e_ms", "itl_ms")
-        }
-    return found
-
-
 def save_figure(comparisons: Sequence[Comparison], path: Path) -> None:
     """Both sides over the windows: a row per figure, a column per load."""
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.schema import FrontEnd
 from llmserve_env.real.calibration import Probe, cpu_core, front_end_of, pace, profile_of, scaled_profile
-from llmserve_env.real.comparison import Comparison, at_load, fleet_like, on_profile, phase_errors, play_sim
-from llmserve_env.real.comparison_text import mean_errors, phase_lines, save_figure, window_lines
+from llmserve_env.real.comparison import Comparison, at_load, fleet_like, on_profile, phase_errors, play_sim, report
+from llmserve_env.real.comparison_text import phase_lines, save_figure, window_lines
 from llmserve_env.real.plugin.llmserve_steering.control import (
     Status,
     Wanted,
@@ -142,7 +142,9 @@ def test_errors_are_those_of_a_simulator_that_is_too_slow() -> None:
     assert phase.rate_rps == 5.0 and phase.windows == (0, 30) and phase.requests > 100
     assert phase.errors["ttft_ms"] > 0.8 and phase.errors["e2e_ms"] > 0.8
     assert abs(phase.errors["throughput_tps"]) < 0.1
-    assert mean_errors([comparison])[5.0]["itl_ms"] == pytest.approx(phase.errors["itl_ms"], rel=1e-6)
+    means = report([comparison])["mean_errors"]
+    assert means["profile"] == {}
+    assert means["run"][5.0]["itl_ms"] == pytest.approx(phase.errors["itl_ms"], rel=1e-6)
 
 
 def test_equal_sides_have_no_error_and_the_front_end_is_added_to_the_simulated_one() -> None:

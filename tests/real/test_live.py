@@ -22,6 +22,7 @@ from llmserve_env.real.launcher import VllmServer
 from llmserve_env.real.recording import read_recording
 from llmserve_env.real.tasks import data_folder
 from llmserve_env.real.vllm_provider import VllmProvider
+from llmserve_env.tasks.catalog import BENCHMARK
 from llmserve_env.tasks.task import Task
 from tests.real.live import artifacts, options, until, vllm
 from tests.real.playing import short_task
@@ -213,13 +214,14 @@ def run_agent(server: VllmServer, *command: str) -> str:
 def test_the_openai_baseline_plays_with_structured_output(vllm: VllmServer) -> None:
     path = artifacts() / "baseline_openai.json"
     command = ("-m", "server.baseline_inference", "--mode", "openai", "--runtime", "in-process")
-    run_agent(vllm, *command, "--model", "tiny", "--task", "1", "--decide-every", "20", "--output", str(path))
+    run_agent(vllm, *command, "--model", "tiny", "--decide-every", "20", "--output", str(path))
     report = json.loads(path.read_text(encoding="utf-8"))
-    assert report["usage"]["calls"] == 10 and report["usage"]["unparsable_answers"] == 0
+    assert tuple(report["tasks"]) == BENCHMARK
+    assert report["usage"]["calls"] == 30 and report["usage"]["unparsable_answers"] == 0
 
 
 def test_the_submission_script_plays_with_structured_output(vllm: VllmServer) -> None:
-    said = run_agent(vllm, "inference.py", "--task", "1", "--decide-every", "20")
+    said = run_agent(vllm, "inference.py", "--decide-every", "20")
     (artifacts() / "inference.txt").write_text(said, encoding="utf-8")
-    assert said.count("[STEP]") == 200 and "[END]" in said
+    assert said.count("[STEP]") == 600 and said.count("[END] success=true") == 3
     assert "unparsable" in said and "'unparsable_answers': 0" in said

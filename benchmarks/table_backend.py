@@ -1,0 +1,67 @@
+"""What a lookup table loses against the simulator it was exported from: `python -m benchmarks.table_backend`.
+
+Every task's table is exported, and constant actions play one seed on both; the figures are rewards per step.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llmserve_env.env.gym_env import LLMServeGymEnv
+from llmserve_env.tables.export import export_table
+from llmserve_env.tables.grid import FULL_GRID
+from llmserve_env.tables.gym_env import TableBackedEnv
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
+
+SEED = 42
+CONSTANTS: dict[str, list[int]] = {
+    "batch 32, KV 1.0": [2, 8, 0, 0, 0, 0],
+    "batch 96, KV 0.5": [4, 4, 0, 0, 0, 0],
+    "batch 96, KV 0.5, depth 1": [4, 4, 1, 0, 0, 0],
+    "batch 96, KV 0.5, INT8": [4, 4, 0, 1, 0, 0],
+    "batch 512, KV 0.1": [8, 0, 0, 0, 0, 0],
+    "batch 512, KV 1.0": [8, 8, 0, 0, 0, 0],
+}
+"""Indices into the levels of the discrete action."""
+
+
+def mean_reward(env: Any, action: list[int]) -> float:
+    """Of a whole episode under one action."""
+    env.reset(seed=SEED)
+    rewards, is_over = [], False
+    while not is_over:
+        _, reward, _, is_over, _ = env.step(np.array(action))
+        rewards.append(float(reward))
+    return float(np.mean(rewards))
+
+
+def lines() -> Iterator[str]:
+    """The table, and what the exports took."""
+    both: dict[str, list[str]] = {name: [] for name in CONSTANTS}
+    took = []
+    for task_id in BENCHMARK:
+        task = load_task(task_id)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "table.parquet"
+            started_s = time.process_time()
+            export_table(task, FULL_GRID, path)
+            took.append(f"{task_id} {time.process_time() - started_s:.0f} s, {path.stat().st_size / 1e3:.0f} kB")
+            simulator, table = LLMServeGymEnv(task), TableBackedEnv(path, task)
+            for name, action in CONSTANTS.items():
+                both[name].append(f"{mean_reward(simulator, action):+.2f} / {mean_reward(table, action):+.2f}")
+    yield f"| constant action: simulator / table | {' | '.join(f'`{task_id}`' for task_id in BENCHMARK)} |"
+    yield f"| --- |{' --- |' * len(BENCHMARK)}"
+    for name, cells in both.items():
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield f"Mean reward per step, seed {SEED}. Exporting {len(FULL_GRID):,} points took: {'; '.join(took)} (CPU time)."
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))

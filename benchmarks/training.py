@@ -1,0 +1,48 @@
+"""Where the time of a training run goes: `python -m benchmarks.training [--steps 120000]`; needs the training extra."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+from llmserve_env.tasks.catalog import BENCHMARK
+from llmserve_env.training.ppo import train
+from llmserve_env.training.results import Trained
+from llmserve_env.training.settings import TrainingRun, hyper_parameters
+
+
+def trained(task: str, steps: int, folder: Path) -> Trained:
+    """A policy like the shipped one, in a folder of its own."""
+    return train(
+        TrainingRun(
+            name=task,
+            tasks=(task,),
+            num_steps=steps,
+            seed=0,
+            hyper_parameters=hyper_parameters(task, {}),
+            weights=folder / "weights",
+            runs=folder / "runs",
+            command=f"python train.py --task {task} --steps {steps} --seed 0",
+        )
+    )
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=120_000)
+    steps = parser.parse_args().steps
+    print(f"| task, {steps:,} steps | all, s | CPU, s | environment | validation score | load average after |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for task in BENCHMARK:
+        with tempfile.TemporaryDirectory() as folder:
+            found = trained(task, steps, Path(folder))
+        times = found.times
+        cells = [f"{times.total_s:.0f}", f"{times.cpu_s:.0f}", f"{times.environment_share:.0%} of training"]
+        print(f"| `{task}` | {' | '.join(cells)} | {found.score:.3f} | {os.getloadavg()[0]:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
