@@ -25,6 +25,8 @@ MEMORY_FOLDER = Path("/dev/shm")
 """The scheduler writes while it runs; a disk that others use would hold it up."""
 LOADS = ("0.3", "1", "2")
 FIRST_SEED, SEEDS = 2, 3
+ROUNDS = 3
+"""Of the probing load: long enough to average over what a shared machine does."""
 BARS = {"throughput_tps": 0.10, "ttft_ms": 0.20, "e2e_ms": 0.20}
 LABELS = {"throughput_tps": "throughput", "ttft_ms": "mean TTFT", "e2e_ms": "mean end-to-end"}
 COSTS = {"profile": "the calibration before it", "run": "the compared run"}
@@ -45,7 +47,8 @@ def measure(engine: Path) -> dict[str, Any]:
         with VllmServer(options) as server:
             served = ["--model", options.served_name, "--control-dir", str(options.folder)]
             config = str(options.model / "config.json")
-            _run("calibrate", "--base-url", server.base_url, *served, "--config", config, "-o", str(profile))
+            probed = ["--config", config, "--rounds", str(ROUNDS), "-o", str(profile)]
+            _run("calibrate", "--base-url", server.base_url, *served, *probed)
             both = ["--real", server.base_url, "--sim", str(profile), *served, "--load", *LOADS]
             seeds = ["--seed", str(FIRST_SEED), "--repeat", str(SEEDS)]
             _run("compare", *both, *seeds, "--plot", str(PICTURE), "--json", str(figures))

@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def _knob(name: str, default: Any) -> Any:
-    """A field of the action: description, default and the plan's alias from the table of knobs."""
+    """A field of the action: description, default and alias from the table of knobs."""
     knob = KNOB_BY_NAME[name]
     bounds: JsonDict = {"minimum": knob.low, "maximum": knob.high} if knob.kind in ("int", "float") else {}
     names = AliasChoices(name, knob.alias) if knob.alias else AliasChoices(name)

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def knobs_from_mapping(action: Mapping[str, Any]) -> Array:
-    """Knob values in order, from wire names or the plan's aliases; fields left out take their defaults."""
+    """Knob values in order, from wire names or aliases; fields left out take their defaults."""
     named: dict[str, Any] = {}
     for key, value in action.items():
         name = ALIASES.get(key, key)

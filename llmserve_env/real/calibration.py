@@ -30,12 +30,16 @@ from llmserve_env.units import MS_PER_S
 
 NEVER_S = 1e6
 POLL_S = 0.05
+LOOK_S = 1.0
 WAVES = ((1, 24), (2, 64), (4, 160), (6, 100), (8, 48), (12, 64), (16, 96), (24, 40), (40, 30), (64, 24), (3, 700))
 """(Requests sent together, longest prompt) of the probing load's closed waves; lengths differ, so batches shrink."""
 OUTPUT_TOKENS = (10, 70)
-OPEN_S = 15.0
-OPEN_RPS = 2.0
-"""The probing load's open part: requests at random, as traffic comes."""
+OPEN_S = 10.0
+OPEN_PARTS = ((0.25, 1.0), (1.0, 1.0), (1.0, 0.5), (1.0, 0.25))
+"""(Share of the rate that waves were served at, share of the largest batch cap) of the open parts: requests at random.
+
+An engine that is handed new requests while it works is slower than one that is left alone with them, at every batch.
+"""
 LARGEST_PROMPT_SHARE = 0.5
 GEMM_KNOTS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """A wall clock is too noisy for the many knots of a GPU's curve."""
@@ -54,21 +58,20 @@ class Probe:
 
 
 def probe(settings: RealSettings, seed: int = 0, rounds: int = 2) -> Probe:
-    """Send waves of different sizes and some random traffic, and record every iteration; about a minute per round."""
+    """Send waves of different sizes and some random traffic, and record every iteration; ninety seconds a round."""
     settings = settings.model_copy(update={"record_iterations": True})
     provider = VllmProvider(settings)
     provider.check()
     status = provider.status()
-    provider.steer(batch_cap=status.max_batch_cap, speculation_depth=0)
     player = LoadPlayer(provider, Budget(settings))
     try:
         single: set[int] = set()
-        for is_open, calls in _waves(np.random.default_rng(seed), status, rounds):
-            single |= {call.index for call in calls if is_open}
-            player.play(calls)
-            _wait_for_silence(player, settings.request_timeout_s)
+        for wave in _waves(np.random.default_rng(seed), status, rounds):
+            single |= {call.index for call in wave.calls if wave.is_calm}
+            provider.steer(batch_cap=wave.batch_cap, speculation_depth=0)
+            player.play(wave.calls)
+            _wait_for_silence(provider, player, settings.request_timeout_s)
         received = _first_tokens(player)
-        # Of a wave, every request but the first waits for others in the front end.
         sent_at_s = {index: at_s for index, at_s in player.sent_at_s.items() if index in single}
         received = {index: at_s for index, at_s in received.items() if index in single}
     finally:
@@ -78,23 +81,37 @@ def probe(settings: RealSettings, seed: int = 0, rounds: int = 2) -> Probe:
     return Probe(recording, front_end, status, os.getloadavg()[0])
 
 
-def _waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[tuple[bool, list[Call]]]:
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Requests of the probing load that are served before the next ones are sent."""
+
+    calls: list[Call]
+    batch_cap: int
+    is_calm: bool = False
+    """Whether requests come singly, so that none waits for another in the front end."""
+
+
+def _waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[Wave]:
     """Closed waves that fill batches evenly, then requests at random, `rounds` times."""
-    index = 0
+    index, largest = 0, status.max_batch_cap
     longest = int(LARGEST_PROMPT_SHARE * status.max_model_len)
     for _ in range(rounds):
+        served_rps = 0.0
         # In another order every time, so that no size always meets the same weather on a shared machine.
         for count, prompt in rng.permutation(WAVES).tolist():
             now_s = time.monotonic()
             tokens = min(prompt, longest)
-            sizes = rng.integers(max(tokens // 2, 1), tokens + 1, size=min(count, status.max_batch_cap))
-            yield False, [_call(rng, index + i, now_s, int(size)) for i, size in enumerate(sizes)]
+            sizes = rng.integers(max(tokens // 2, 1), tokens + 1, size=min(count, largest))
+            yield Wave([_call(rng, index + i, now_s, int(size)) for i, size in enumerate(sizes)], largest)
             index += len(sizes)
-        now_s = time.monotonic()
-        gaps = rng.exponential(1.0 / OPEN_RPS, size=int(OPEN_S * OPEN_RPS))
-        times = now_s + np.cumsum(gaps)
-        yield True, [_call(rng, index + i, at_s, int(rng.integers(16, 128))) for i, at_s in enumerate(times.tolist())]
-        index += len(gaps)
+            served_rps = max(served_rps, len(sizes) / (time.monotonic() - now_s))
+        for rate_share, cap_share in OPEN_PARTS:
+            rate_rps = rate_share * served_rps
+            gaps = rng.exponential(1.0 / rate_rps, size=math.ceil(OPEN_S * rate_rps))
+            times = (time.monotonic() + np.cumsum(gaps)).tolist()
+            calls = [_call(rng, index + i, at_s, int(rng.integers(16, 128))) for i, at_s in enumerate(times)]
+            yield Wave(calls, max(int(cap_share * largest), 1), is_calm=rate_share < 1.0)
+            index += len(calls)
 
 
 def _call(rng: np.random.Generator, index: int, at_s: float, prompt_tokens: int) -> Call:
@@ -102,9 +119,10 @@ def _call(rng: np.random.Generator, index: int, at_s: float, prompt_tokens: int)
     return Call(index, at_s, prompt_tokens, output_tokens, priority=0, slo_s=NEVER_S, patience_s=NEVER_S, seed=9)
 
 
-def _wait_for_silence(player: LoadPlayer, timeout_s: float) -> None:
-    """Until every request of the wave is over."""
+def _wait_for_silence(provider: VllmProvider, player: LoadPlayer, timeout_s: float) -> None:
+    """Until every request of the wave is over, looking at the engine's figures as often as an episode does."""
     deadline_s = time.monotonic() + timeout_s
+    looked_at_s = time.monotonic()
     player.wait_until(time.monotonic() + POLL_S)
     while player.num_open:
         if player.dead is not None:
@@ -113,6 +131,9 @@ def _wait_for_silence(player: LoadPlayer, timeout_s: float) -> None:
             raise ProviderError(
                 f"the probing load is not served within {timeout_s:g} s; the engine is stuck or too slow"
             )
+        if time.monotonic() - looked_at_s > LOOK_S:
+            looked_at_s = time.monotonic()
+            provider.gauges()
         player.wait_until(time.monotonic() + POLL_S)
     if player.failures:
         raise ProviderError(f"the probing load failed: {dict(player.failures)}")
