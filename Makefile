@@ -160,11 +160,11 @@ docs: setup ## Rewrite the generated tables in README.md and docs/
 	$(BIN)/python -m scripts.build_docs
 
 .PHONY: figures
-figures: setup ## Run every command whose figures stand in README.md and docs/, and put the new ones there
-	$(BIN)/python -m scripts.build_docs
-	$(BIN)/python -m scripts.figures
+figures: setup ## Run every command whose figures stand in README.md and docs/ and put the new ones there: half an hour
 	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
+	$(BIN)/python -m scripts.build_docs
 	$(BIN)/python -m scripts.draw_episode
+	$(BIN)/python -m scripts.figures
 
 ##@ Maintain
 

@@ -66,7 +66,7 @@ def probe(settings: RealSettings, seed: int = 0, rounds: int = 2) -> Probe:
     player = LoadPlayer(provider, Budget(settings))
     try:
         single: set[int] = set()
-        for wave in _waves(np.random.default_rng(seed), status, rounds):
+        for wave in waves(np.random.default_rng(seed), status, rounds):
             single |= {call.index for call in wave.calls if wave.is_calm}
             provider.steer(batch_cap=wave.batch_cap, speculation_depth=0)
             player.play(wave.calls)
@@ -91,7 +91,7 @@ class Wave:
     """Whether requests come singly, so that none waits for another in the front end."""
 
 
-def _waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[Wave]:
+def waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[Wave]:
     """Closed waves that fill batches evenly, then requests at random, `rounds` times."""
     index, largest = 0, status.max_batch_cap
     longest = int(LARGEST_PROMPT_SHARE * status.max_model_len)

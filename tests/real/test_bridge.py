@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from llmserve_env.errors import ProviderError
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.schema import FrontEnd
+from llmserve_env.real import calibration
 from llmserve_env.real.calibration import Probe, cpu_core, front_end_of, pace, profile_of, scaled_profile
 from llmserve_env.real.comparison import Comparison, at_load, fleet_like, on_profile, phase_errors, play_sim, report
 from llmserve_env.real.comparison_text import phase_lines, save_figure, window_lines
@@ -125,6 +128,22 @@ def steady(_backend: ServingBackend, _step: int) -> Any:
 
 def short(load: float = 1.0) -> Task:
     return at_load(real_task("tiny_server").model_copy(update={"steps": 35}), load)
+
+
+def test_the_probing_load_fills_every_batch_cap_with_traffic_that_the_engine_can_just_carry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = count(0.0, 4.0)
+    monkeypatch.setattr(calibration, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    found = list(calibration.waves(np.random.default_rng(0), STATUS, rounds=1))
+    indices = [call.index for wave in found for call in wave.calls]
+    assert indices == list(range(len(indices)))
+    closed, opened = found[: -len(calibration.OPEN_PARTS)], found[-len(calibration.OPEN_PARTS) :]
+    assert max(len(wave.calls) for wave in closed) == STATUS.max_batch_cap
+    # The largest wave of 64 was over after one tick of the clock: 16 requests per second.
+    assert [len(wave.calls) for wave in opened] == [40, 160, 160, 160]
+    assert [wave.batch_cap for wave in opened] == [64, 64, 32, 16]
+    assert [wave.is_calm for wave in opened] == [True, False, False, False]
 
 
 def compared() -> Comparison:
