@@ -129,6 +129,7 @@ real-test: setup real-install ## Run the tests that need a live engine: starts v
 .PHONY: real-figures
 real-figures: setup real-install ## Measure the live engine against the simulator again, for docs/fidelity.md and the README
 	$(BIN)/python -m benchmarks.live_server --engine $(REAL)
+	$(BIN)/python -m scripts.figures README.md docs/fidelity.md
 
 ##@ Quality
 

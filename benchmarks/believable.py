@@ -58,6 +58,9 @@ def measured_row() -> tuple[str, str, str]:
 
 def main() -> None:
     """Print the table."""
+    missing = [name for name in (VIRTUAL_SET, REAL_SET) if not (DEFAULT_TRUTH / name / "runs.json").is_file()]
+    if missing:
+        raise SystemExit(f"no recorded runs at {DEFAULT_TRUTH}: {', '.join(missing)} missing; docs/fidelity.md")
     print("| checked against | result | in full |\n| --- | --- | --- |")
     for checked, result, command in (*recorded_rows(), live_row(), measured_row()):
         print(f"| {checked} | {result} | `{command}` |")

@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
         print_virtual(virtual)
     if real or failed:
         print_real(real, failed)
-    return 0
+    return 0 if present else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python -m scripts.figures [DOCUMENT ...] [--list]
 
 A block stands between `<!-- output: COMMAND -->` and `<!-- end -->`. Markdown goes in as it is, other text in a fence.
+A command that fails, because its inputs are not here or a bar is missed, leaves its block as it was.
 `make figures` also runs what writes blocks and pictures of its own: the benchmark's table, the picture of an episode.
 """
 
@@ -47,11 +48,18 @@ def as_block(output: str) -> str:
     return body if body.startswith(MARKDOWN_STARTS) else f"```text\n{body}```\n"
 
 
-def refreshed(text: str) -> str:
-    """The document with every command run again."""
-    return BLOCK.sub(
-        lambda match: f"<!-- output: {match['command']} -->\n{as_block(output_of(match['command']))}<!-- end -->", text
-    )
+def refreshed(text: str, failed: list[str]) -> str:
+    """The document with every command run again; those that fail are added to the list."""
+
+    def block(match: re.Match[str]) -> str:
+        command = match["command"]
+        try:
+            return f"<!-- output: {command} -->\n{as_block(output_of(command))}<!-- end -->"
+        except subprocess.CalledProcessError:
+            failed.append(command)
+            return match[0]
+
+    return BLOCK.sub(block, text)
 
 
 def main() -> int:
@@ -60,14 +68,17 @@ def main() -> int:
     parser.add_argument("documents", nargs="*", type=Path, metavar="DOCUMENT", help="documents (default: all)")
     parser.add_argument("--list", action="store_true", help="only print the commands")
     arguments = parser.parse_args()
+    failed: list[str] = []
     for path in arguments.documents or documents():
         text = path.read_text(encoding="utf-8")
         if arguments.list:
             for command in commands_of(text):
                 print(f"{path.name}: {command}")
         else:
-            path.write_text(refreshed(text), encoding="utf-8")
-    return 0
+            path.write_text(refreshed(text, failed), encoding="utf-8")
+    for command in failed:
+        print(f"failed, its block is as it was: {command}", file=sys.stderr)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

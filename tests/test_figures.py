@@ -21,7 +21,14 @@ def test_no_shown_output_is_empty() -> None:
 def test_a_block_is_replaced_by_what_its_command_prints() -> None:
     command = f"{sys.executable} -c 'print(6 * 7)'"
     text = f"a\n<!-- output: {command} -->\nold\n<!-- end -->\nb\n"
-    assert refreshed(text) == f"a\n<!-- output: {command} -->\n```text\n42\n```\n<!-- end -->\nb\n"
+    assert refreshed(text, []) == f"a\n<!-- output: {command} -->\n```text\n42\n```\n<!-- end -->\nb\n"
+
+
+def test_a_command_that_fails_leaves_its_block_and_is_named() -> None:
+    command, failed = f"{sys.executable} -c 'raise SystemExit(1)'", list[str]()
+    text = f"<!-- output: {command} -->\nold\n<!-- end -->\n"
+    assert refreshed(text, failed) == text
+    assert failed == [command]
 
 
 def test_markdown_is_shown_as_markdown() -> None:
