@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from benchmarks import live_server
-from benchmarks.fidelity import DEFAULT_TRUTH, REAL_SET, VIRTUAL_SET, check_real, check_virtual, summary
+from benchmarks.fidelity import (
+    DEFAULT_TRUTH,
+    REAL_SET,
+    VIRTUAL_SET,
+    check_real,
+    check_virtual,
+    missing_sets,
+    summary,
+)
+from benchmarks.markdown import table
 from benchmarks.profile_errors import FIT_FILES, MEASURED, errors
 from llmserve_env.engine.costs import TIER_NAMES
 
@@ -58,12 +67,10 @@ def measured_row() -> tuple[str, str, str]:
 
 def main() -> None:
     """Print the table."""
-    missing = [name for name in (VIRTUAL_SET, REAL_SET) if not (DEFAULT_TRUTH / name / "runs.json").is_file()]
-    if missing:
+    if missing := missing_sets(DEFAULT_TRUTH):
         raise SystemExit(f"no recorded runs at {DEFAULT_TRUTH}: {', '.join(missing)} missing; docs/fidelity.md")
-    print("| checked against | result | in full |\n| --- | --- | --- |")
-    for checked, result, command in (*recorded_rows(), live_row(), measured_row()):
-        print(f"| {checked} | {result} | `{command}` |")
+    rows = (*recorded_rows(), live_row(), measured_row())
+    print(table(["checked against", "result", "in full"], [(what, found, f"`{how}`") for what, found, how in rows]))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from llmserve_env.units import PS_PER_NS, PS_PER_S
 
 DEFAULT_TRUTH = Path(__file__).resolve().parents[2] / "shared" / "vllm_truth"
 VIRTUAL_SET, REAL_SET = "sched_virtualclock", "real_cpuclock"
+SETS = (VIRTUAL_SET, REAL_SET)
 ERROR_NAMES = ("ttft_p50", "ttft_p95", "e2e_mean", "makespan")
 
 
@@ -46,6 +47,11 @@ class RealResult:
     preemptions: int
     recorded_preemptions: int
     note: str
+
+
+def missing_sets(truth: Path) -> list[str]:
+    """Recorded sets that are not there."""
+    return [name for name in SETS if not (truth / name / "runs.json").is_file()]
 
 
 def check_virtual(directory: Path) -> list[VirtualResult]:
@@ -176,11 +182,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of tables")
     options = parser.parse_args(arguments)
-    present = [name for name in (VIRTUAL_SET, REAL_SET) if (options.truth / name / "runs.json").is_file()]
-    for name in {VIRTUAL_SET, REAL_SET} - set(present):
+    missing = missing_sets(options.truth)
+    for name in missing:
         print(f"no recorded runs at {options.truth / name}: skipped", file=sys.stderr)
-    virtual = check_virtual(options.truth / VIRTUAL_SET) if VIRTUAL_SET in present else []
-    real, failed = check_real(options.truth / REAL_SET) if REAL_SET in present else ([], {})
+    virtual = check_virtual(options.truth / VIRTUAL_SET) if VIRTUAL_SET not in missing else []
+    real, failed = check_real(options.truth / REAL_SET) if REAL_SET not in missing else ([], {})
     if options.json:
         print(json.dumps(summary(virtual, real), indent=2))
         return 0
@@ -188,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         print_virtual(virtual)
     if real or failed:
         print_real(real, failed)
-    return 0 if present else 1
+    return int(len(missing) == len(SETS))
 
 
 if __name__ == "__main__":

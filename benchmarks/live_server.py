@@ -11,11 +11,11 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import table
 from llmserve_env.cli.main import main as llmserve
 from llmserve_env.real.launcher import LaunchOptions, VllmServer
 
@@ -96,17 +96,16 @@ def missed(content: dict[str, Any]) -> list[str]:
     ]
 
 
-def lines(content: dict[str, Any]) -> Iterator[str]:
+def as_table(content: dict[str, Any]) -> str:
     """The table, and under what circumstances it came about."""
-    yield f"| costs fitted to | requests per second | {' | '.join(LABELS.values())} |"
-    yield "| --- | --- | --- | --- | --- |"
-    for costs, errors in content["errors"].items():
-        for rate, by_name in errors.items():
-            cells = [f"{by_name[name]:+.1%}" for name in LABELS]
-            yield f"| {COSTS[costs]} | {float(rate):g} | {' | '.join(cells)} |"
+    rows = [
+        [COSTS[costs], f"{float(rate):g}", *(f"{by_name[name]:+.1%}" for name in LABELS)]
+        for costs, errors in content["errors"].items()
+        for rate, by_name in errors.items()
+    ]
     pace, load = content["pace"], content["load_average"]
-    yield ""
-    yield (
+    return (
+        f"{table(['costs fitted to', 'requests per second', *LABELS.values()], rows)}\n\n"
         f"{content['date']}: seeds {content['seeds'][0]} to {content['seeds'][-1]}, {content['requests']:,} requests; "
         f"iterations took {min(pace):.3f} to {max(pace):.3f} times what the calibration says, load average "
         f"{min(load)} to {max(load)}; the server had taken {content['started_in_s']} s to start."
@@ -121,7 +120,7 @@ def main() -> int:
     if asked.engine is not None:
         FILE.write_text(json.dumps(measure(asked.engine), indent=1) + "\n", encoding="utf-8")
     content = found()
-    print("\n".join(lines(content)))
+    print(as_table(content))
     for bar in missed(content):
         print(f"missed: {bar}", file=sys.stderr)
     return int(asked.engine is not None and bool(missed(content)))

@@ -7,9 +7,10 @@ single kernels beside the one measured as a whole.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.markdown import table
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.comparison import compare
@@ -50,37 +51,38 @@ def errors(profile: str, tier: str, files: Sequence[str], held_out_only: bool) -
     return error_of([c.predicted_ms for c in compared], [c.point.ms for c in compared])
 
 
-def held_out_lines() -> Iterator[str]:
+def held_out() -> str:
     """The measured profile on what its fit has not seen."""
-    yield "| measurement | tier | points | median | p95 | max |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    rows: list[tuple[str, Sequence[str], bool]] = [("left out of the fit", FIT_FILES, True)]
-    rows += [(f"another occasion, `{name}`", (name,), False) for name in OTHER_OCCASIONS]
-    for label, files, held_out_only in rows:
+    rows = []
+    occasions: list[tuple[str, Sequence[str], bool]] = [("left out of the fit", FIT_FILES, True)]
+    occasions += [(f"another occasion, `{name}`", (name,), False) for name in OTHER_OCCASIONS]
+    for label, files, held_out_only in occasions:
         measured = {point.tier for point in points_of(files)}
         for tier in (name for name in TIER_NAMES if name in measured):
             e = errors(MEASURED, tier, files, held_out_only)
-            yield f"| {label} | {tier} | {e.points} | {e.median_pct:.1f} % | {e.p95_pct:.1f} % | {e.max_pct:.1f} % |"
+            shares = (e.median_pct, e.p95_pct, e.max_pct)
+            rows.append([label, tier, str(e.points), *(f"{share:.1f} %" for share in shares)])
+    return table(["measurement", "tier", "points", "median", "p95", "max"], rows)
 
 
-def composed_lines() -> Iterator[str]:
+def composed() -> str:
     """Composed and measured, iteration by iteration in FP16."""
     costs = [load_profile(name).costs() for name in (MEASURED, COMPOSED)]
-    yield "| iteration, FP16 | measured profile, ms | composed, ms | difference |"
-    yield "| --- | --- | --- | --- |"
+    rows = []
     for label, decode, prefill in ITERATIONS:
-        measured, composed = (ps_to_ms(predict_ps(cost, TIER_NAMES[0], decode, prefill, 0)) for cost in costs)
-        yield f"| {label} | {measured:.2f} | {composed:.2f} | {composed / measured - 1:+.0%} |"
+        whole, summed = (ps_to_ms(predict_ps(cost, TIER_NAMES[0], decode, prefill, 0)) for cost in costs)
+        rows.append([label, f"{whole:.2f}", f"{summed:.2f}", f"{summed / whole - 1:+.0%}"])
     e = errors(COMPOSED, TIER_NAMES[0], COMPOSED_FILES, held_out_only=False)
-    yield ""
-    yield f"Composed against all {e.points} measured points: median {e.median_pct:.1f} %, p95 {e.p95_pct:.1f} %."
+    shown = table(["iteration, FP16", "measured profile, ms", "composed, ms", "difference"], rows)
+    against = f"Composed against all {e.points} measured points: median {e.median_pct:.1f} %, p95 {e.p95_pct:.1f} %."
+    return f"{shown}\n\n{against}"
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--composed", action="store_true", help="the composed profile beside the measured one")
-    print("\n".join(composed_lines() if parser.parse_args().composed else held_out_lines()))
+    print(composed() if parser.parse_args().composed else held_out())
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load import Client, Load, http_client, run_load, websocket_client
+from benchmarks.markdown import table
 from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
 from llmserve_env.tasks.catalog import BENCHMARK
 
@@ -209,16 +210,15 @@ def missed(found: dict[str, Any]) -> list[str]:
 def as_table(found: dict[str, Any]) -> str:
     """Both parts for a page."""
     load = ["steps/s", "p50, ms", "p99, ms", "CPU, µs/step", "echo's steps/s", "ratio"]
-    columns = ["task", "transport", "one episode, s", *load]
-    lines = [columns, ["---"] * len(columns)]
+    rows = []
     for task, by_name in found["load"].items():
         for name, row in by_name.items():
             speeds = [f"{row['steps_per_s']:,}", row["p50_ms"], row["p99_ms"], row["cpu_us_per_step"]]
             echo = [f"{row['echo_steps_per_s']:,}", f"{row['ratio']:.2f}"]
-            lines.append([f"`{task}`", name, f"{found['episode_s'][task][name]:.2f}", *map(str, speeds), *echo])
+            rows.append([f"`{task}`", name, f"{found['episode_s'][task][name]:.2f}", *map(str, speeds), *echo])
     failed = sum(row["errors"] + row["echo_errors"] for by_name in found["load"].values() for row in by_name.values())
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{found['sessions']} sessions, {found['seconds']:.0f} s per row and server, {failed} errors."
+    shown = table(["task", "transport", "one episode, s", *load], rows)
+    return f"{shown}\n\n{found['sessions']} sessions, {found['seconds']:.0f} s per row and server, {failed} errors."
 
 
 def main() -> None:

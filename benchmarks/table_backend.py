@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.markdown import table
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.tables.export import export_table
 from llmserve_env.tables.grid import FULL_GRID
@@ -41,7 +41,7 @@ def mean_reward(env: Any, action: list[int]) -> float:
     return float(np.mean(rewards))
 
 
-def lines() -> Iterator[str]:
+def compared() -> str:
     """The table, and what the exports took."""
     both: dict[str, list[str]] = {name: [] for name in CONSTANTS}
     took = []
@@ -52,16 +52,14 @@ def lines() -> Iterator[str]:
             started_s = time.process_time()
             export_table(task, FULL_GRID, path)
             took.append(f"{task_id} {time.process_time() - started_s:.0f} s, {path.stat().st_size / 1e3:.0f} kB")
-            simulator, table = LLMServeGymEnv(task), TableBackedEnv(path, task)
+            simulator, backed = LLMServeGymEnv(task), TableBackedEnv(path, task)
             for name, action in CONSTANTS.items():
-                both[name].append(f"{mean_reward(simulator, action):+.2f} / {mean_reward(table, action):+.2f}")
-    yield f"| constant action: simulator / table | {' | '.join(f'`{task_id}`' for task_id in BENCHMARK)} |"
-    yield f"| --- |{' --- |' * len(BENCHMARK)}"
-    for name, cells in both.items():
-        yield f"| {name} | {' | '.join(cells)} |"
-    yield ""
-    yield f"Mean reward per step, seed {SEED}. Exporting {len(FULL_GRID):,} points took: {'; '.join(took)} (CPU time)."
+                both[name].append(f"{mean_reward(simulator, action):+.2f} / {mean_reward(backed, action):+.2f}")
+    header = ["constant action: simulator / table", *(f"`{task_id}`" for task_id in BENCHMARK)]
+    shown = table(header, [[name, *cells] for name, cells in both.items()])
+    how = f"Mean reward per step, seed {SEED}. Exporting {len(FULL_GRID):,} points took: {'; '.join(took)} (CPU time)."
+    return f"{shown}\n\n{how}"
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    print(compared())

@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from benchmarks.markdown import table
 from llmserve_env.tasks.catalog import BENCHMARK
 from llmserve_env.training.ppo import train
 from llmserve_env.training.results import Trained
@@ -34,14 +35,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=120_000)
     steps = parser.parse_args().steps
-    print(f"| task, {steps:,} steps | all, s | CPU, s | environment | validation score | load average after |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    rows = []
     for task in BENCHMARK:
         with tempfile.TemporaryDirectory() as folder:
             found = trained(task, steps, Path(folder))
         times = found.times
-        cells = [f"{times.total_s:.0f}", f"{times.cpu_s:.0f}", f"{times.environment_share:.0%} of training"]
-        print(f"| `{task}` | {' | '.join(cells)} | {found.score:.3f} | {os.getloadavg()[0]:.1f} |", flush=True)
+        took = [f"{times.total_s:.0f}", f"{times.cpu_s:.0f}", f"{times.environment_share:.0%} of training"]
+        rows.append([f"`{task}`", *took, f"{found.score:.3f}", f"{os.getloadavg()[0]:.1f}"])
+    columns = ["all, s", "CPU, s", "environment", "validation score", "load average after"]
+    print(table([f"task, {steps:,} steps", *columns], rows))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.markdown import table
 from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOBS, ServingKnobs
@@ -23,12 +24,6 @@ from server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def knob_table() -> str:
@@ -141,7 +136,7 @@ def rebuilt(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         make = BLOCKS.get(match["name"])
-        return match[0] if make is None else f"{match[1]}{make()}{match[3]}"
+        return match[0] if make is None else f"{match[1]}{make()}\n{match[3]}"
 
     return BLOCK.sub(block, text)
 

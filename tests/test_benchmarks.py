@@ -23,7 +23,7 @@ def test_a_live_comparison_counts_every_request_once_and_names_the_bar_it_misses
     assert (content["requests"], content["seeds"], content["pace"]) == (200, [2, 3], [1.02, 1.03])
     assert live_server.missed(content) == ["costs fitted to the calibration before it, 5 rps: mean TTFT -25.0%"]
     assert live_server.worst(content["errors"]["profile"], "ttft_ms") == 0.25
-    assert "| the compared run | 5 | +5.0% | +10.0% | +10.0% |" in list(live_server.lines(content))
+    assert "| the compared run | 5 | +5.0% | +10.0% | +10.0% |" in live_server.as_table(content)
 
 
 def test_the_live_comparison_that_is_shown_keeps_its_bars() -> None:
@@ -57,5 +57,5 @@ def test_the_server_is_held_to_its_bars() -> None:
 
 
 def test_every_tier_is_held_to_points_that_its_fit_has_not_seen() -> None:
-    shown = list(profile_errors.held_out_lines())
+    shown = profile_errors.held_out().splitlines()
     assert [line.split(" | ")[1] for line in shown[2:5]] == ["FP16", "INT8", "INT4"]

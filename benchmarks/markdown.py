@@ -1,0 +1,11 @@
+"""Tables as the documents show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, ending with its last row."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
