@@ -20,14 +20,13 @@ RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler
 # Compiled for any machine of this architecture, because the one that runs the image is another one.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
 # From another folder, so that it is the installed package whose kernels are kept.
-RUN cd /opt && LLMSERVE_WEIGHTS=/app/env/weights llmserve evaluate --agent heuristic ppo --task all --episodes 1
+RUN cd /opt && llmserve evaluate --agent heuristic ppo --task all --episodes 1
 
 FROM python:3.11-slim
 COPY --from=build /opt/llmserve /opt/llmserve
 WORKDIR /app/env
 COPY --from=build /app/env/README.md /app/env/openenv.yaml ./
 COPY --from=build /app/env/docker ./docker
-COPY --from=build /app/env/weights ./weights
 # Only /tmp is written at run time, so the image also runs with a read-only root and as any user.
 ENV PATH=/opt/llmserve/venv/bin:$PATH \
     HOME=/tmp \
@@ -36,7 +35,6 @@ ENV PATH=/opt/llmserve/venv/bin:$PATH \
     NUMBA_CPU_NAME=generic \
     NUMBA_CACHE_DIR=/tmp/kernels \
     LLMSERVE_DATA_DIR=/tmp/llmserve \
-    LLMSERVE_WEIGHTS=/app/env/weights \
     ENV_README_PATH=/app/env/README.md \
     ENABLE_WEB_INTERFACE=true
 USER 1000:1000

@@ -23,7 +23,7 @@ MARKERS ?= not real
 JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
-CODE := $(wildcard llmserve_env server profiler benchmarks scripts tests *.py)
+CODE := $(wildcard llmserve_env server tools benchmarks scripts tests *.py)
 NOJIT_TESTS := $(wildcard tests/engine tests/laws)
 BROWSER_TESTS := $(if $(findstring not browser,$(MARKERS)),,$(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests))
 POSTGRES_TESTS := $(if $(findstring not slow,$(MARKERS)),,$(wildcard tests/server/test_postgres.py))
@@ -119,17 +119,17 @@ REAL ?= .real
 
 .PHONY: real-install
 real-install: ## Install vLLM (CPU) and a small random model into .real: 3 GB, about five minutes
-	PYTHON=$(PYTHON) scripts/install_vllm.sh $(REAL)
+	PYTHON=$(PYTHON) tools/install_vllm.sh $(REAL)
 
 .PHONY: real-test
 real-test: setup real-install ## Run the tests that need a live engine: starts vLLM, tries every knob, stops it
 	LLMSERVE_REAL_PYTHON=$(abspath $(REAL))/venv/bin/python LLMSERVE_REAL_MODEL_DIR=$(abspath $(REAL))/model \
-		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/real
+		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/backends/real
 
 .PHONY: real-figures
 real-figures: setup real-install ## Measure the live engine against the simulator again, for docs/fidelity.md and the README
 	$(BIN)/python -m benchmarks.live_server --engine $(REAL)
-	$(BIN)/python -m scripts.figures README.md docs/fidelity.md
+	$(BIN)/python -m tools.figures README.md docs/fidelity.md
 
 ##@ Quality
 
@@ -158,14 +158,14 @@ bench: setup ## Measure the engine, the environment, and the agreement with reco
 
 .PHONY: docs
 docs: setup ## Rewrite the generated tables in README.md and docs/
-	$(BIN)/python -m scripts.build_docs
+	$(BIN)/python -m tools.build_docs
 
 .PHONY: figures
 figures: setup ## Run every command whose figures stand in README.md and docs/ and put the new ones there: half an hour
 	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
-	$(BIN)/python -m scripts.build_docs
-	$(BIN)/python -m scripts.draw_episode
-	$(BIN)/python -m scripts.figures
+	$(BIN)/python -m tools.build_docs
+	$(BIN)/python -m tools.draw_episode
+	$(BIN)/python -m tools.figures
 
 ##@ Maintain
 

@@ -11,14 +11,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.arrays import Array
 from llmserve_env.env.rollouts import Rollouts, default_knobs
 from llmserve_env.tasks.task import KNOB_NAMES, Task
 from llmserve_env.units import PS_PER_S
-
-Array = npt.NDArray[Any]
 
 REPLICA_PREFILL_TPS = 15_000.0
 """Prompt tokens per second that one A100 prefills at FP16, about: the unit of `surge_load`."""

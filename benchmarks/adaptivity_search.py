@@ -9,20 +9,18 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.adaptive_rule import GRID, START, Rule, RuleAgent
 from benchmarks.adaptivity_data import FILE, found, keep
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import KNOBS, mapping_from_knobs
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.evaluation.rollout import SEED_RANGES, play
+from llmserve_env.planning.tuning.search import mean_score
+from llmserve_env.planning.tuning.search import search as search_constant
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.tasks.task import Task
-from llmserve_env.tuning.search import mean_score
-from llmserve_env.tuning.search import search as search_constant
-
-Array = npt.NDArray[Any]
 
 NUM_RULES = 400
 NUM_CONSTANTS = 500
@@ -117,8 +115,8 @@ def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
 
 def search_everything() -> None:
     """Rules by reward, references from them, constants by score."""
-    from scripts.freeze_references import NUM_SEEDS as REFERENCE_SEEDS
-    from scripts.freeze_references import write
+    from tools.freeze_references import NUM_SEEDS as REFERENCE_SEEDS
+    from tools.freeze_references import write
 
     search_rules()
     write(REFERENCE_SEEDS)

@@ -10,8 +10,8 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
 
-from server.app import listening_socket
-from server.websocket_protocol import DirectProtocol
+from llmserve_env.server.app import listening_socket
+from llmserve_env.server.websocket_protocol import DirectProtocol
 
 
 class EchoAction(Action):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.markdown import table
+from llmserve_env.backends.real.launcher import LaunchOptions, VllmServer
 from llmserve_env.cli.main import main as llmserve
-from llmserve_env.real.launcher import LaunchOptions, VllmServer
 
 FILE = Path(__file__).with_name("live_server_found.json")
 PICTURE = FILE.parent.parent / "docs" / "images" / "live_server.png"

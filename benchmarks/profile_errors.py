@@ -20,7 +20,7 @@ from llmserve_env.profiles.prediction import predict_ps
 from llmserve_env.profiles.schema import FitError
 from llmserve_env.units import ps_to_ms
 
-MEASUREMENTS = Path(__file__).resolve().parent.parent / "profiler" / "measurements"
+MEASUREMENTS = Path(__file__).resolve().parent.parent / "tools" / "profiler" / "measurements"
 MEASURED, COMPOSED = "h200-141gb.llama-3-8b", "h200-141gb-composed.llama-3-8b"
 FIT_FILES = ("h200-141gb.fp16.json", "h200-141gb.int8-int4.json")
 OTHER_OCCASIONS = ("h200-141gb.independent.json", "h200-141gb.quick.json")

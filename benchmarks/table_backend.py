@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.markdown import table
+from llmserve_env.backends.table.export import export_table
+from llmserve_env.backends.table.grid import FULL_GRID
+from llmserve_env.backends.table.gym_env import TableBackedEnv
 from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.tables.export import export_table
-from llmserve_env.tables.grid import FULL_GRID
-from llmserve_env.tables.gym_env import TableBackedEnv
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
 SEED = 42

@@ -58,8 +58,8 @@ def _write_rows(file: TextIO, columns: list[list[Any]], kind: str) -> None:
 
 def import_log(log: Path, kind: str, output: Path) -> None:
     """What the child process does: import, then tell its own cost."""
-    from llmserve_env.traces.formats import resolve_format
-    from llmserve_env.traces.importing import import_trace
+    from llmserve_env.workloads.traces.formats import resolve_format
+    from llmserve_env.workloads.traces.importing import import_trace
 
     begin = time.perf_counter()
     result = import_trace(log, resolve_format(kind), output)

@@ -6,11 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.units import NEVER_PS
-
-Array = npt.NDArray[Any]
 
 _DTYPES: dict[str, type] = {
     "arrival_at_ps": np.int64,

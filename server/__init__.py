@@ -1,1 +1,1 @@
-"""The environment as a service: OpenEnv's routes and WebSocket, durable HTTP sessions, and a page to look at."""
+"""The module paths that OpenEnv and the documented commands name; the server itself is `llmserve_env.server`."""

@@ -12,10 +12,10 @@ import pytest
 
 from tests.architecture import (
     DOORS,
+    beyond_the_command_line,
     forbidden_text,
     imports,
     prints,
-    scripts_beyond_cli,
     third_party,
     through_the_wall,
     too_long,
@@ -55,7 +55,7 @@ def test_imports_follow_the_direction() -> None:
 
 
 def test_root_scripts_only_call_the_command_line() -> None:
-    assert scripts_beyond_cli(ROOT) == []
+    assert beyond_the_command_line(ROOT) == []
 
 
 @pytest.mark.parametrize("package", DOORS)
@@ -110,7 +110,7 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
         ("llmserve_env__client", "from llmserve_env.env.episode import Episode"),
         ("llmserve_env__env__episode", "from tests.reference import engine"),
         ("llmserve_env__drawer__things", ""),
-        ("server__app", "from llmserve_env.training.ppo import train"),
+        ("llmserve_env__server__app", "from llmserve_env.training.ppo import train"),
     ],
 )
 def test_an_import_against_the_direction_is_found(tmp_path: Path, file: str, source: str) -> None:
@@ -126,7 +126,7 @@ def test_an_import_against_the_direction_is_found(tmp_path: Path, file: str, sou
         ("llmserve_env__profiles__store", "from llmserve_env.engine.costs import GpuCosts"),
         ("llmserve_env__tasks__catalog", "from llmserve_env.errors import ConfigError\nimport json, numpy"),
         ("llmserve_env__cli__main", "from llmserve_env import LLMServeEnv\nfrom llmserve_env.training import ppo"),
-        ("server__app", "from server.routes import router\nfrom llmserve_env.graders.grade import grade"),
+        ("llmserve_env__server__app", "from .routes import router\nfrom llmserve_env.graders.grade import grade"),
     ],
 )
 def test_an_import_along_the_direction_is_left_alone(tmp_path: Path, file: str, source: str) -> None:
@@ -135,7 +135,7 @@ def test_an_import_along_the_direction_is_left_alone(tmp_path: Path, file: str, 
 
 def test_a_script_that_reaches_past_the_command_line_is_found(tmp_path: Path) -> None:
     tree(tmp_path, train="from llmserve_env.cli.train import main", evaluate="from llmserve_env.evaluation import x")
-    assert scripts_beyond_cli(tmp_path) == ["evaluate.py:1 imports llmserve_env.evaluation.x"]
+    assert beyond_the_command_line(tmp_path) == ["evaluate.py:1 imports llmserve_env.evaluation.x"]
 
 
 def test_a_package_beside_its_door_is_found(tmp_path: Path) -> None:
@@ -154,9 +154,7 @@ def test_relative_imports_are_resolved(tmp_path: Path) -> None:
 
 
 def test_third_party_names_are_collected(tmp_path: Path) -> None:
-    tree(
-        tmp_path, llmserve_env__a="import numpy.typing\nfrom yaml import safe_load", server__b="import server.c, httpx"
-    )
+    tree(tmp_path, llmserve_env__a="import numpy.typing\nfrom yaml import safe_load", llmserve_env__b="import httpx")
     assert third_party(tmp_path) == {"numpy", "yaml", "httpx"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from scripts.figures import as_block, commands_of, documents, refreshed
+from tools.figures import as_block, commands_of, documents, refreshed
 
 
 def test_every_shown_output_has_a_command_that_exists() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.build_docs import BLOCK, BLOCKS, ROOT, rebuilt
+from tools.build_docs import BLOCK, BLOCKS, ROOT, rebuilt
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

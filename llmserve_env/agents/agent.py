@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from llmserve_env.env.backend import ServingBackend
+from llmserve_env.arrays import Array
+from llmserve_env.backends.backend import ServingBackend
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.plans import KV, Plans
+from llmserve_env.arrays import Array
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
 from llmserve_env.env.rollouts import Rollouts
-
-Array = npt.NDArray[Any]
 
 _WHOLE = ("environment", "replicas", "window", "cache", "block_table")
 _PER_REQUEST = ("progress", "requests")

@@ -6,12 +6,11 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.arrays import Array
 from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
@@ -19,8 +18,6 @@ from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.files import is_shipped
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
-
-Array = npt.NDArray[Any]
 
 
 def tuned_file() -> Path:

@@ -6,16 +6,12 @@ explain the latest arrivals best stand for the future. The true traffic of the e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.state import request_records
 from llmserve_env.tasks.task import Task
 from llmserve_env.workloads import sample, schedule
-
-Array = npt.NDArray[Any]
 
 FORECAST_SEEDS = range(500_000, 500_048)
 """Seeds of hypothetical traffic, disjoint from those of evaluation (a test holds them apart)."""

@@ -7,15 +7,12 @@ over HTTP. The rules and where they come from are in docs/agents.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.arrays import Array
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 MIN_CAP, MAX_CAP = 32, 192
 GROW, SHRINK = 1.5, 0.9

@@ -11,16 +11,14 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import openai
 from openai.types.shared_params.response_format_json_schema import JSONSchema
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.llm_prompt import action_schema, observation_text, parse_action, system_prompt, user_prompt
+from llmserve_env.arrays import Array
 from llmserve_env.errors import InvalidActionError, LLMServeError, MissingCredentialError
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 KEY_VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY")

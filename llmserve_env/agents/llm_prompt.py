@@ -6,14 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy.typing as npt
-
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.knob_values import KNOBS, NAMES, Knob, knobs_from_mapping, mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 SHOWN = {
     "queue_depth": 0,

@@ -8,21 +8,18 @@ know: it is a ceiling, and is labelled as one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.constant import tuned_knobs
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.agents.plans import KV, candidate_plans
+from llmserve_env.arrays import Array
 from llmserve_env.env.rollouts import Rollouts, default_knobs
 from llmserve_env.errors import EpisodeStateError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 class PlannerAgent:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.tasks.task import KNOB_NAMES, Task
-
-Array = npt.NDArray[Any]
 
 CAP, KV, DEPTH, TIER, SPLIT, PRIORITY = range(len(KNOB_NAMES))
 DEPTHS = (1, 2, 4)

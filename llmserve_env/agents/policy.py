@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import load_file
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.features import FEATURES
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
-
-Array = npt.NDArray[Any]
 
 WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
 GENERALIST = "generalist"
@@ -30,9 +28,9 @@ SWITCH_LOG_ODDS = float(np.log(3.0))
 
 
 def weights_folder() -> Path:
-    """The folder named in LLMSERVE_WEIGHTS, or `weights/` beside the package."""
+    """The folder named in LLMSERVE_WEIGHTS, or the trained policies shipped in the package."""
     named = os.environ.get(WEIGHTS_VARIABLE)
-    return Path(named) if named else Path(__file__).resolve().parents[2] / "weights"
+    return Path(named) if named else Path(__file__).resolve().parents[1] / "weights"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.policy import GENERALIST, PolicyNetwork, check_policy, load_policy, weights_folder
+from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import decode_discrete
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 class PpoAgent:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import decode_box
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 class RandomAgent:

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
 
 def settings_from(args: argparse.Namespace) -> Any:
     """Settings of real mode from the environment and the command line."""
-    from llmserve_env.real.settings import RealSettings
+    from llmserve_env.backends.real.settings import RealSettings
 
     # One line per request would bury the figures.
     for name in ("httpx", "httpx2"):
@@ -52,10 +52,10 @@ def settings_from(args: argparse.Namespace) -> Any:
 
 def run_calibrate(args: argparse.Namespace) -> int:
     """Probe, fit and write."""
+    from llmserve_env.backends.real.calibration import cpu_core, probe, profile_of
     from llmserve_env.profiles import load_profile
     from llmserve_env.profiles.architectures import architecture_from_config
     from llmserve_env.profiles.store import save_profile
-    from llmserve_env.real.calibration import cpu_core, probe, profile_of
     from llmserve_env.units import gb_to_bytes
 
     if args.output.suffix != ".json":

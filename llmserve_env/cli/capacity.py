@@ -29,10 +29,10 @@ def run_capacity(args: argparse.Namespace) -> int:
     """`llmserve capacity`."""
     from tqdm import tqdm
 
-    from llmserve_env.capacity.checking import active_tiers
-    from llmserve_env.capacity.replicas import find_capacity
-    from llmserve_env.capacity.text import capacity_text
     from llmserve_env.cli.running import runner_of
+    from llmserve_env.planning.capacity.checking import active_tiers
+    from llmserve_env.planning.capacity.replicas import find_capacity
+    from llmserve_env.planning.capacity.text import capacity_text
     from llmserve_env.tasks.catalog import load_task
 
     if not 0.0 < args.target <= 1.0:

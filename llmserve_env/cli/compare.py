@@ -46,10 +46,10 @@ def run_compare(args: argparse.Namespace) -> int:
     """Play both sides and report."""
     from llmserve_env.agents.agent import view_of
     from llmserve_env.agents.registry import make_agent
+    from llmserve_env.backends.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
+    from llmserve_env.backends.real.comparison_text import phase_lines, save_figure, window_lines
+    from llmserve_env.backends.real.tasks import real_task
     from llmserve_env.profiles import load_profile
-    from llmserve_env.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
-    from llmserve_env.real.comparison_text import phase_lines, save_figure, window_lines
-    from llmserve_env.real.tasks import real_task
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
 

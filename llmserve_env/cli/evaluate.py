@@ -110,7 +110,7 @@ def play_all(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[st
     pieces = chunks(agents, tasks, seeds)
     ray_address = getattr(args, "ray_address", None)
     if args.engine == "ray" or ray_address:
-        from llmserve_env.distributed.evaluation import evaluate_on_ray
+        from llmserve_env.evaluation.ray_evaluation import evaluate_on_ray
 
         everywhere = chunks(agents, [name_for_others(task) for task in tasks], seeds)
         return evaluate_on_ray(everywhere, None if ray_address == "local" else ray_address)

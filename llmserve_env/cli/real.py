@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_start(args: argparse.Namespace) -> int:
     """Start, say how to reach it, and wait."""
-    from llmserve_env.real.launcher import LaunchOptions, VllmServer
+    from llmserve_env.backends.real.launcher import LaunchOptions, VllmServer
 
     options = LaunchOptions(
         python=args.python,

@@ -32,8 +32,8 @@ def run_report(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from llmserve_env.cli.running import runner_of
-    from llmserve_env.reporting.gather import ReportOptions, gather
-    from llmserve_env.reporting.page import report_page
+    from llmserve_env.planning.report.gather import ReportOptions, gather
+    from llmserve_env.planning.report.page import report_page
     from llmserve_env.tasks.catalog import load_task
 
     _check(args)

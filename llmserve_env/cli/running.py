@@ -64,7 +64,7 @@ def runner_of(jobs: int, ray_address: str | None) -> Iterator[Runner]:
         yield Threads(jobs)
         return
     try:
-        from llmserve_env.distributed.runner import ray_runner
+        from llmserve_env.evaluation.ray_runner import ray_runner
     except ModuleNotFoundError as error:
         raise ConfigError(f"--ray-address needs {error.name}: pip install '.[ray]'") from error
     with ray_runner(None if ray_address == "local" else ray_address, jobs) as runner:

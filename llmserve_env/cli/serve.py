@@ -24,7 +24,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
 
     # Named by a string: the server stands on the library, not the other way round.
     uvicorn.run(
-        "server.app:app",
+        "llmserve_env.server.app:app",
         host=arguments.host,
         port=arguments.port,
         log_level=arguments.log_level,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
-    from llmserve_env.tables.lookup import LookupTable
+    from llmserve_env.backends.table.lookup import LookupTable
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,8 +55,8 @@ def run_export(args: argparse.Namespace) -> int:
     """`llmserve table export`."""
     from tqdm import tqdm
 
-    from llmserve_env.tables.export import export_table, on_profile
-    from llmserve_env.tables.grid import FULL_GRID, QUICK_GRID
+    from llmserve_env.backends.table.export import export_table, on_profile
+    from llmserve_env.backends.table.grid import FULL_GRID, QUICK_GRID
     from llmserve_env.tasks.catalog import load_task
 
     if args.output.exists() and not args.overwrite:
@@ -74,7 +74,7 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     """`llmserve table show`."""
-    from llmserve_env.tables.lookup import LookupTable
+    from llmserve_env.backends.table.lookup import LookupTable
 
     table = LookupTable.load(args.table, args.memory_limit_gb)
     for name, value in table.metadata.items():
@@ -87,7 +87,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def grid_lines(table: LookupTable) -> list[str]:
     """The values of each axis."""
-    from llmserve_env.tables.grid import AXES
+    from llmserve_env.backends.table.grid import AXES
 
     return [f"{axis}: {', '.join(f'{value:g}' for value in getattr(table.grid, axis))}" for axis in AXES]
 

@@ -51,9 +51,9 @@ def run_check(args: argparse.Namespace) -> int:
     """`llmserve task check`."""
     from tqdm import tqdm
 
-    from llmserve_env.capacity.checking import check_task
-    from llmserve_env.capacity.text import check_text
     from llmserve_env.cli.running import runner_of
+    from llmserve_env.planning.capacity.checking import check_task
+    from llmserve_env.planning.capacity.text import check_text
     from llmserve_env.tasks.catalog import load_task
 
     tasks = [load_task(name) for name in args.tasks]
@@ -70,8 +70,8 @@ def run_freeze(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from llmserve_env.cli.running import runner_of
+    from llmserve_env.planning.tuning.freezing import freeze
     from llmserve_env.tasks.catalog import load_task
-    from llmserve_env.tuning.freezing import freeze
 
     tasks = [load_task(name) for name in args.tasks]
     with runner_of(args.jobs, args.ray_address) as runner:

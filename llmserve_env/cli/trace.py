@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
-    from llmserve_env.traces.trace import Trace
+    from llmserve_env.workloads.traces.trace import Trace
 
 # Mirrors of what the library allows, so that --help loads none of it; a test holds them equal.
 FORMAT_NAMES = ("azure", "burstgpt", "mooncake", "csv", "jsonl", "openai-log")
@@ -90,9 +90,9 @@ def run_import(args: argparse.Namespace) -> int:
     """`llmserve trace import`."""
     from tqdm import tqdm
 
-    from llmserve_env.traces.formats import resolve_format
-    from llmserve_env.traces.importing import import_trace
-    from llmserve_env.traces.text import import_text
+    from llmserve_env.workloads.traces.formats import resolve_format
+    from llmserve_env.workloads.traces.importing import import_trace
+    from llmserve_env.workloads.traces.text import import_text
 
     output = args.output or Path(args.log.name.removesuffix(".gz")).with_suffix(".parquet")
     _require_free(output, args.overwrite)
@@ -117,13 +117,13 @@ def run_import(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     """`llmserve trace show`."""
-    from llmserve_env.traces.text import trace_text
-    from llmserve_env.traces.trace import load_trace
+    from llmserve_env.workloads.traces.text import trace_text
+    from llmserve_env.workloads.traces.trace import load_trace
 
     trace = load_trace(args.trace)
     print(trace_text(trace, args.tenants))
     if args.plot is not None:
-        from llmserve_env.traces.plot import plot_trace
+        from llmserve_env.workloads.traces.plot import plot_trace
 
         plot_trace(trace, args.plot)
         print(f"\ndrawn in {args.plot}")
@@ -132,10 +132,10 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_fit(args: argparse.Namespace) -> int:
     """`llmserve trace fit`."""
-    from llmserve_env.traces.fidelity import measure_fidelity
-    from llmserve_env.traces.fitting import FitOptions, fit_trace
-    from llmserve_env.traces.text import fidelity_text
-    from llmserve_env.traces.trace import load_trace
+    from llmserve_env.workloads.traces.fidelity import measure_fidelity
+    from llmserve_env.workloads.traces.fitting import FitOptions, fit_trace
+    from llmserve_env.workloads.traces.text import fidelity_text
+    from llmserve_env.workloads.traces.trace import load_trace
 
     output = args.output or args.trace.with_suffix(".workload.yaml")
     _require_free(output, args.overwrite)

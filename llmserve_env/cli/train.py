@@ -65,9 +65,9 @@ def run_train(args: argparse.Namespace) -> int:
 
 def _freeze_missing_references(names: Sequence[str]) -> None:
     """Validation plays for the score, so tasks of your own need what it is measured on."""
+    from llmserve_env.planning.tuning.freezing import ensure_references
     from llmserve_env.tasks.catalog import load_task
     from llmserve_env.tasks.files import is_shipped
-    from llmserve_env.tuning.freezing import ensure_references
 
     for task in map(load_task, names):
         if task.file is not None and not is_shipped(task.file) and (written := ensure_references(task)):
@@ -95,7 +95,7 @@ def _train_one(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:
         resume=args.resume,
     )
     if args.engine == "rllib":
-        from llmserve_env.distributed.training import train_on_ray
+        from llmserve_env.training.rllib import train_on_ray
 
         trained = train_on_ray(run, args.num_env_runners, args.ray_address)
     else:

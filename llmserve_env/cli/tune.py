@@ -12,8 +12,8 @@ from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from llmserve_env.evaluation.parallel import Progress, Runner
+    from llmserve_env.planning.tuning.recording import TunedConstant
     from llmserve_env.tasks.task import Task
-    from llmserve_env.tuning.recording import TunedConstant
 
 METHODS = ("auto", "halving", "tpe")
 
@@ -74,8 +74,8 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
     from tqdm import tqdm
 
     from llmserve_env.env.knob_values import mapping_from_knobs
-    from llmserve_env.tuning.freezing import ensure_references
-    from llmserve_env.tuning.recording import record
+    from llmserve_env.planning.tuning.freezing import ensure_references
+    from llmserve_env.planning.tuning.recording import record
 
     is_own, method = _is_own(task), _method(args, task)
     trials = args.trials or {"halving": 96, "tpe": 160}[method]
@@ -95,7 +95,7 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
 
 def _tpe(args: argparse.Namespace, task: Task, trials: int, _runner: Runner, progress: Progress) -> TunedConstant:
     try:
-        from llmserve_env.tuning.search import search
+        from llmserve_env.planning.tuning.search import search
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"--method tpe needs {error.name}: make setup-train, or pip install '.[train]', or use --method halving"
@@ -105,8 +105,8 @@ def _tpe(args: argparse.Namespace, task: Task, trials: int, _runner: Runner, pro
 
 def _halving(args: argparse.Namespace, task: Task, trials: int, runner: Runner, progress: Progress) -> TunedConstant:
     from llmserve_env.graders.references import reference_for
-    from llmserve_env.tuning.halving import halve
-    from llmserve_env.tuning.recording import TunedConstant
+    from llmserve_env.planning.tuning.halving import halve
+    from llmserve_env.planning.tuning.recording import TunedConstant
 
     reference = reference_for(task)
     result = halve(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
@@ -30,7 +29,6 @@ from llmserve_env.engine.state import (
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 
-Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)
 
 KNOBS_DTYPE = np.dtype(

@@ -10,8 +10,8 @@ import os
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.layout import (
@@ -29,8 +29,6 @@ from llmserve_env.engine.layout import (
 )
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
-
-Array = npt.NDArray[Any]
 
 
 class EngineTables(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
+from llmserve_env.backends.backend import Mode, ServingBackend
 from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.env.backend import Mode, ServingBackend
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.env.knob_values import KNOBS, NAMES
 from llmserve_env.env.rollouts import Rollouts
@@ -20,7 +19,6 @@ from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 from llmserve_env.workloads import TrafficSchedule, schedule
 
-Array = npt.NDArray[Any]
 MAX_SEED = 2**32 - 1
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import MAX_SEED, Episode
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.kernels import TERMS_DTYPE
@@ -16,8 +16,6 @@ from llmserve_env.env.rendering import render_frame, render_text
 from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 class LLMServeGymEnv(gym.Env[Array, Array]):

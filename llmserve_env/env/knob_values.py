@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import ALIASES, KNOBS, NAMES, Knob, ServingKnobs
 from llmserve_env.errors import InvalidActionError
 
 __all__ = ["ALIASES", "KNOBS", "NAMES", "Knob", "knobs_from_mapping", "mapping_from_knobs"]
-
-Array = npt.NDArray[Any]
 
 
 def knobs_from_mapping(action: Mapping[str, Any]) -> Array:

@@ -7,19 +7,17 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
+from llmserve_env.backends.backend import Mode
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
-from llmserve_env.env.backend import Mode
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
 from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
 from llmserve_env.workloads import WorkloadSpec, describe, sample
-
-Array = npt.NDArray[Any]
 
 REQUEST_HEADROOM = 1.5
 """Room for seeds that draw more requests than the expected peak; tables that need still more grow the arrays."""

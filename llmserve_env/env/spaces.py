@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.features import NUM_FEATURES
 from llmserve_env.env.kernels import look_up_levels
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidActionError
 
-Array = npt.NDArray[Any]
 FEATURE_LIMIT = 8.0
 """No feature reaches this: logs of a day's wait or a million requests stay below."""
 ActionEncoding = Literal["discrete", "box"]

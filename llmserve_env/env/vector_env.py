@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.rollouts import Rollouts
@@ -16,8 +16,6 @@ from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observ
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.rollouts import Rollouts
@@ -18,7 +16,6 @@ from llmserve_env.graders import grade_episode
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.task import Task
 
-Array = npt.NDArray[Any]
 ENVIRONMENT_NAME = "llmserve_env"
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
-
-import numpy.typing as npt
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.agents.forecast import FORECAST_SEEDS
@@ -22,7 +19,6 @@ from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int], object]
 
 SEED_RANGES = {

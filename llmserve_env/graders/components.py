@@ -7,15 +7,11 @@ the formulas.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.knob_values import KNOBS
-
-Array = npt.NDArray[Any]
 
 COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
 _BATCH_CAP, _KV_BUDGET = 0, 1

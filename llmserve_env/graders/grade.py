@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from llmserve_env.env.backend import Mode
+from llmserve_env.backends.backend import Mode
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError

@@ -1,6 +1,6 @@
 """Frozen references: what a random agent and the best control known reach on each task.
 
-Those of the core suite lie in `references.json` (`scripts/freeze_references.py`), those of any other task beside its
+Those of the core suite lie in `references.json` (`tools/freeze_references.py`), those of any other task beside its
 file in `<task>.references.json` (`llmserve task freeze`). Nothing in them is typed by hand, and without them there is
 no score.
 """
@@ -87,7 +87,7 @@ def has_references(task: Task) -> bool:
 def reference_for(task: Task) -> Reference:
     """The task's frozen scale. None, or one of another version or content, is an error: a score is never a guess."""
     entry = frozen_references()["tasks"].get(task.id) if task.file is None or is_shipped(task.file) else None
-    remedy = "python -m scripts.freeze_references"
+    remedy = "python -m tools.freeze_references"
     if entry is None:
         remedy = freeze_command(task)
         path = None if task.file is None else references_beside(task.file)

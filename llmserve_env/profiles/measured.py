@@ -161,7 +161,7 @@ def _provenance(measurements: Sequence[Measurements]) -> Provenance:
     replays = median(p.replays for m in measurements for p in m.points)
     return Provenance(
         source=f"whole iterations timed on one {machine['gpu']} with random weights: medians of CUDA graph replays",
-        measured_by="python -m profiler; fitted by llmserve profile fit",
+        measured_by="python -m tools.profiler; fitted by llmserve profile fit",
         date=max(str(m.machine["date"]) for m in measurements),
         licence="Apache-2.0",
         software=dict(machine["software"]),

@@ -1,4 +1,4 @@
-"""Reading what `profiler/` writes."""
+"""Reading what `tools/profiler/` writes."""
 
 from __future__ import annotations
 

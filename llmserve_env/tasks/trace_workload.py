@@ -22,14 +22,14 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from llmserve_env.errors import ConfigError, TraceFormatError
-from llmserve_env.traces.fitting import FitOptions, FittedWorkload, fit_trace
-from llmserve_env.traces.formats import FORMATS, resolve_format
-from llmserve_env.traces.importing import import_trace
-from llmserve_env.traces.statistics import span_s
-from llmserve_env.traces.trace import Trace, load_trace
 from llmserve_env.workloads.parts import Count, Part, Positive
 from llmserve_env.workloads.problems import LineOf, config_error
 from llmserve_env.workloads.spec import MAX_CLASSES, Acceptance, ServiceClass
+from llmserve_env.workloads.traces.fitting import FitOptions, FittedWorkload, fit_trace
+from llmserve_env.workloads.traces.formats import FORMATS, resolve_format
+from llmserve_env.workloads.traces.importing import import_trace
+from llmserve_env.workloads.traces.statistics import span_s
+from llmserve_env.workloads.traces.trace import Trace, load_trace
 
 DEFAULT_STEPS, DEFAULT_WINDOW_S = 200, 1.0
 _ROWS = ("arrival_at_ns", "prompt_tokens", "output_tokens", "tenant", "priority", "session_id", "prefix_id")

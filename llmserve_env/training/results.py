@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import save_file
 
 from llmserve_env.agents.policy import FEATURE_NAMES, LEVELS, PolicyNetwork
 from llmserve_env.agents.ppo import PpoAgent
+from llmserve_env.arrays import Array
 from llmserve_env.evaluation.figures import learning_figure
 from llmserve_env.evaluation.report import commit_of
 from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
@@ -22,7 +22,6 @@ from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.settings import TrainingRun
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
-Array = npt.NDArray[Any]
 Layers = list[tuple[Array, Array]]
 """Weight and bias of each layer, from the observation to the logits."""
 _log = logging.getLogger(__name__)

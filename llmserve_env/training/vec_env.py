@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from stable_baselines3.common.vec_env import VecEnv
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.env.spaces import action_space, decode_discrete, observation_space
 from llmserve_env.evaluation.rollout import SEED_RANGES
 from llmserve_env.tasks.task import Task
-
-Array = npt.NDArray[Any]
 
 
 def _clocks() -> tuple[float, float]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.arrivals import Bursts, Gamma, Off, OnOff, Poisson, RateSeries, Spikes
 from llmserve_env.workloads.streams import RATE_CHANGES, SourceStreams
 
-Array = npt.NDArray[Any]
 _DWELLS_PER_DRAW = 64
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.distributions import output_tokens, tokens
 from llmserve_env.workloads.spec import RequestKind
 from llmserve_env.workloads.streams import OUTPUT_TOKENS, PROMPT_TOKENS, SourceStreams
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

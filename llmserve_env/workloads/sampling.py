@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS, PS_PER_US, ms_to_ps, s_to_ps
 from llmserve_env.workloads.arrivals import gap_cv
@@ -18,7 +17,6 @@ from llmserve_env.workloads.sessions import converse
 from llmserve_env.workloads.spec import Acceptance, ServiceClass, SourceSpec, WorkloadSpec
 from llmserve_env.workloads.streams import ARRIVAL_GAPS, DRIFT_PHASE, REQUEST_KIND, SourceStreams
 
-Array = npt.NDArray[Any]
 _US_PER_S = 1_000_000
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.arrivals import WARMUP_S
 from llmserve_env.workloads.rates import rate_curve
 from llmserve_env.workloads.sessions import request_rate
 from llmserve_env.workloads.spec import WorkloadSpec
 from llmserve_env.workloads.streams import SourceStreams
 
-Array = npt.NDArray[Any]
 Phase = Literal["steady", "warmup", "burst", "cooldown"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 COOLDOWN_S = 10.0

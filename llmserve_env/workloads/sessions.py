@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.distributions import seconds, tokens
 from llmserve_env.workloads.rates import RateCurve
 from llmserve_env.workloads.rows import Rows, outputs, prompts
@@ -21,7 +20,6 @@ from llmserve_env.workloads.streams import (
     SourceStreams,
 )
 
-Array = npt.NDArray[Any]
 _LEVELS = (np.arange(4096) + 0.5) / 4096
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.registry import make_agent
+from llmserve_env.cli.main import main
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.remote import WIRE_NAMES, play_remote, view_from_wire
 from llmserve_env.evaluation.rollout import play, result_of
 from llmserve_env.tasks.catalog import load_task
-from server import baseline_inference
 from tests.server.running import RunningServer
 
 
@@ -43,7 +43,7 @@ def test_the_baseline_over_http_is_the_baseline_in_process(tmp_path: Path) -> No
     output = tmp_path / "baseline.json"
     with RunningServer("memory") as server:
         options = ["--runtime", "http", "--base-url", server.url, "--task", "1", "2", "--output", str(output)]
-        assert baseline_inference.main(["--mode", "deterministic", *options]) == 0
+        assert main(["baseline", "--mode", "deterministic", *options]) == 0
     report = json.loads(output.read_text(encoding="utf-8"))
     for task_id, agents in report["tasks"].items():
         for name, grade in agents.items():
@@ -56,5 +56,5 @@ def test_the_baseline_command_says_what_is_missing(
 ) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    assert baseline_inference.main(["--mode", "openai"]) == 2
+    assert main(["baseline", "--mode", "openai"]) == 2
     assert "OPENAI_API_KEY" in capsys.readouterr().err

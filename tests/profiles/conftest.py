@@ -13,7 +13,7 @@ from llmserve_env.profiles import Profile, load_profile
 from llmserve_env.profiles.measurements import Measurements, load_measurements
 from llmserve_env.profiles.store import DATA
 
-MEASUREMENTS = Path(__file__).parents[2] / "profiler" / "measurements"
+MEASUREMENTS = Path(__file__).parents[2] / "tools" / "profiler" / "measurements"
 FITTED = ("fp16", "int8-int4", "random")
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from llmserve_env.profiles import architectures as library
-from profiler import architectures, grid
+from tools.profiler import architectures, grid
 
 
 @pytest.mark.parametrize("name", sorted(library.ARCHITECTURES))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
-from server.settings import Settings
+from llmserve_env.server.app import create_app
+from llmserve_env.server.settings import Settings
 from tests.server.running import RunningServer
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
-from server.limits import RateLimit, retry_after
+from llmserve_env.server.app import create_app
+from llmserve_env.server.limits import RateLimit, retry_after
 from tests.server.conftest import settings
 
 DEEP = "[" * 100_000 + "]" * 100_000

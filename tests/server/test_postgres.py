@@ -11,8 +11,8 @@ import pytest
 
 from llmserve_env.errors import ConfigError
 from llmserve_env.models import ServeAction
-from server.sessions import Sessions
-from server.store import SessionRecord, SessionStore, open_store
+from llmserve_env.server.sessions import Sessions
+from llmserve_env.server.store import SessionRecord, SessionStore, open_store
 from tests.server.postgres import postgres, programs
 from tests.server.running import RunningServer
 

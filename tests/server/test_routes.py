@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.server.errors import STATUS, UnknownSessionError, status_of
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.tasks.task import KNOB_NAMES
-from server.errors import STATUS, UnknownSessionError, status_of
 
 ENDPOINTS = (
     "/health",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from llmserve_env.errors import ConfigError
-from server.sessions import Sessions
-from server.sqlite_store import SQLiteStore
-from server.store import SessionRecord, SessionStore, open_store
+from llmserve_env.server.sessions import Sessions
+from llmserve_env.server.sqlite_store import SQLiteStore
+from llmserve_env.server.store import SessionRecord, SessionStore, open_store
 
 ACTION = (96.0, 0.1 + 0.2, 0.0, 0.0, 0.0, 1.0)
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
 from llmserve_env.models import ServeAction
-from server.llmserve_environment import LLMServeEnvironment
+from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from tests.server.running import RunningServer
 
 ACTION = {"batch_cap": 96, "speculation_depth": 1}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import llmserve_env
-from llmserve_env.capacity.load import tier_load
 from llmserve_env.graders.references import has_references, reference_for
+from llmserve_env.planning.capacity.load import tier_load
 from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, SUITES, known_ids, load_task, task_ids
 from llmserve_env.tasks.files import data_folder, read_mapping, task_files
-from llmserve_env.traces.statistics import dispersion
 from llmserve_env.workloads import describe, sample
+from llmserve_env.workloads.traces.statistics import dispersion
 
 
 def test_suites_are_what_the_files_say() -> None:

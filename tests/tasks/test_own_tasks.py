@@ -13,12 +13,12 @@ import llmserve_env
 from llmserve_env.agents.constant import constant_file, tuned_knobs
 from llmserve_env.errors import ConfigError, ReferencesNotFoundError, VersionMismatchError
 from llmserve_env.graders.references import has_references, reference_for, references_beside
+from llmserve_env.planning.tuning.freezing import ensure_references, freeze
+from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.files import TASKS_VARIABLE, known_ids, task_ids
 from llmserve_env.tasks.task import Task
-from llmserve_env.tuning.freezing import ensure_references, freeze
-from llmserve_env.tuning.recording import TunedConstant, record
 from llmserve_env.workloads import describe, sample
 from tests.own_tasks import NUM_REQUESTS, TRACE_S, own_task, traced_task, write_log, write_task
 

@@ -1,0 +1,170 @@
+"""Any OpenAI-compatible API, through the official client: chat requests, streamed and timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import openai
+
+from llmserve_env.backends.real.limiter import Limiter
+from llmserve_env.backends.real.provider import Applied, Call, Gauges, Piece, StreamError
+from llmserve_env.backends.real.settings import KEY_VARIABLE, RealSettings
+from llmserve_env.errors import ProviderError
+
+WORDS = (
+    "time",
+    "people",
+    "way",
+    "water",
+    "day",
+    "part",
+    "sound",
+    "work",
+    "place",
+    "year",
+    "back",
+    "name",
+    "line",
+    "end",
+)
+"""Common words: one token each to most tokenizers."""
+CHAT_TOKENS = 8
+"""What a chat template adds to a message, roughly; the API's own count is what is billed."""
+FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
+# The client lets errors of its HTTP library through once a stream has begun.
+HttpError: type[Exception] = import_module(
+    openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
+).HTTPError
+
+
+def reason_of(error: Exception) -> str:
+    """A few words that failures are counted under."""
+    match error:
+        case openai.RateLimitError():
+            return "rate limited (429)"
+        case openai.APIStatusError():
+            return f"status {error.status_code}"
+        case openai.APITimeoutError() | TimeoutError():
+            return "timed out"
+        case openai.APIConnectionError():
+            return "no connection"
+        case openai.APIError():
+            return "error in the stream"
+        case ValueError():
+            return "stream is not JSON"
+        case _ if "Timeout" in type(error).__name__:
+            return "stalled"
+        case _:
+            return "stream broke off"
+
+
+class OpenAIProvider:
+    """The batch cap limits requests in flight, priorities order those who wait for a place; the rest is the API's."""
+
+    name = "openai"
+    unsupported: Mapping[str, str] = MappingProxyType(
+        {
+            "kv_budget_fraction": "the API does not offer it",
+            "speculation_depth": "the API does not offer it",
+            "quantization_tier": "the API does not offer it",
+            "prefill_decode_split": "the API does not offer it",
+        }
+    )
+
+    def __init__(self, settings: RealSettings) -> None:
+        self.settings = settings
+        self.limiter: Limiter | None = Limiter(1)
+        self.refusals: Counter[int] = Counter()
+        """HTTP statuses from 400 up, retried ones included."""
+        timeout = openai.Timeout(settings.stall_timeout_s, connect=settings.connect_timeout_s)
+        self._options: dict[str, Any] = {
+            "api_key": settings.api_key(),
+            "base_url": settings.base_url,
+            "timeout": timeout,
+            "max_retries": settings.max_retries,
+        }
+        http = openai.DefaultAsyncHttpxClient(timeout=timeout, event_hooks={"response": [self._count]})
+        self._client = openai.AsyncOpenAI(**self._options, http_client=http)
+
+    async def _count(self, response: Any) -> None:
+        if response.status_code >= 400:
+            self.refusals[response.status_code] += 1
+
+    def check(self) -> None:
+        """Ask for the list of models: the cheapest question that needs a living server and a valid key."""
+        where = self.settings.base_url or "the default base URL"
+        with openai.OpenAI(**{**self._options, "timeout": self.settings.connect_timeout_s}) as client:
+            try:
+                names = [model.id for model in client.models.list()]
+            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+                raise ProviderError(f"{where} refuses the key in {KEY_VARIABLE}: {error}") from error
+            except openai.APIConnectionError as error:
+                raise ProviderError(
+                    f"{where} does not answer within {self.settings.connect_timeout_s:g} s ({reason_of(error)}): "
+                    "start the server or mend LLMSERVE_REAL_BASE_URL"
+                ) from error
+            except (openai.OpenAIError, ValueError) as error:
+                raise ProviderError(f"{where} does not speak OpenAI's protocol: {error}") from error
+        if self.settings.model not in names:
+            raise ProviderError(
+                f"{where} does not serve {self.settings.model!r}, but {', '.join(names[:10]) or 'nothing'}: "
+                "set LLMSERVE_REAL_MODEL"
+            )
+
+    def apply(self, knobs: Mapping[str, Any]) -> Applied:
+        assert self.limiter is not None
+        self.limiter.configure(int(knobs["batch_cap"]), bool(knobs["priority_routing"]))
+        return Applied({name: knobs[name] for name in ("batch_cap", "priority_routing")}, dict(self.unsupported))
+
+    def gauges(self) -> Gauges:
+        assert self.limiter is not None
+        return Gauges(queue_depth=self.limiter.num_waiting, active_requests=self.limiter.num_running)
+
+    async def stream(self, call: Call) -> AsyncIterator[Piece]:
+        try:
+            async with asyncio.timeout(self.settings.request_timeout_s):
+                stream = await self._request(call)
+                async for chunk in stream:
+                    for piece in self._pieces(chunk):
+                        yield piece
+        except FATAL as error:
+            raise ProviderError(f"the API refuses to serve us: {error}") from error
+        except (openai.OpenAIError, HttpError, TimeoutError, ValueError) as error:
+            raise StreamError(reason_of(error)) from error
+
+    async def _request(self, call: Call) -> Any:
+        return await self._client.chat.completions.create(
+            model=self.settings.model,
+            messages=[{"role": "user", "content": prompt_text(call)}],
+            max_completion_tokens=call.output_tokens,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+
+    def _pieces(self, chunk: Any) -> list[Piece]:
+        choices = getattr(chunk, "choices", None)
+        if not isinstance(choices, list):
+            raise ValueError("a chunk without choices")
+        pieces = [Piece(1) for choice in choices if choice.delta is not None and choice.delta.content]
+        if chunk.usage is not None:
+            pieces.append(Piece(0, chunk.usage.prompt_tokens, chunk.usage.completion_tokens))
+        return pieces
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+
+def prompt_text(call: Call) -> str:
+    """Words for the request's tokens, the same for the same prefix, different otherwise."""
+    count = max(call.prompt_tokens - CHAT_TOKENS, 1)
+    shared = min(call.prefix_tokens, count) if call.prefix_id >= 0 else 0
+    parts = []
+    for key, size in (((call.seed, 1, call.prefix_id + 1), shared), ((call.seed, 0, call.index), count - shared)):
+        parts.extend(np.random.default_rng(key).choice(WORDS, size=size).tolist())
+    return " ".join(parts)

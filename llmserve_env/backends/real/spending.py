@@ -1,0 +1,62 @@
+"""What an episode may spend, counted before it is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmserve_env.backends.real.settings import RealSettings
+
+PER_MILLION = 1e-6
+
+
+@dataclass(slots=True)
+class Usage:
+    """Requests, tokens and dollars."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+
+
+class Budget:
+    """Caps per episode. A request's worst case is reserved before it is sent, so that a cap is never overstepped."""
+
+    def __init__(self, settings: RealSettings) -> None:
+        self._settings = settings
+        self._price_in, self._price_out = settings.prices()
+        self._reserved_tokens, self._reserved_usd = 0, 0.0
+        self.spent = Usage()
+        self.reached: str | None = None
+        """The cap that has been reached, in words."""
+
+    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Price of these tokens."""
+        return PER_MILLION * (self._price_in * prompt_tokens + self._price_out * completion_tokens)
+
+    def reserve(self, prompt_tokens: int, completion_tokens: int) -> bool:
+        """Set the worst case of one request aside; False, for ever after, once a cap would be overstepped."""
+        tokens, usd = prompt_tokens + completion_tokens, self.usd(prompt_tokens, completion_tokens)
+        spent, caps = self.spent, self._settings
+        held = spent.prompt_tokens + spent.completion_tokens + self._reserved_tokens
+        if self.reached is None:
+            if spent.requests + 1 > caps.max_requests:
+                self.reached = f"the episode's cap of {caps.max_requests} requests is reached"
+            elif held + tokens > caps.max_tokens:
+                self.reached = f"the episode's cap of {caps.max_tokens} tokens is reached"
+            elif spent.usd + self._reserved_usd + usd > caps.max_usd:
+                self.reached = f"the episode's cap of {caps.max_usd:g} USD is reached"
+        if self.reached is not None:
+            return False
+        spent.requests += 1
+        self._reserved_tokens += tokens
+        self._reserved_usd += usd
+        return True
+
+    def settle(self, reserved: tuple[int, int], used: tuple[int, int]) -> None:
+        """A request is over: its reservation (prompt, completion) gives way to what it used."""
+        self._reserved_tokens -= sum(reserved)
+        self._reserved_usd -= self.usd(*reserved)
+        self.spent.prompt_tokens += used[0]
+        self.spent.completion_tokens += used[1]
+        self.spent.usd += self.usd(*used)

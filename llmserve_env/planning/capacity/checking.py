@@ -1,0 +1,114 @@
+"""What to know about a task before spending time on it: its load, what its promises allow, which knobs matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.evaluation.parallel import Progress, Runner, Threads
+from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.planning.capacity.load import TierLoad, tier_load
+from llmserve_env.planning.capacity.variants import at_load
+from llmserve_env.planning.tuning.constants import Figures, play_constants
+from llmserve_env.planning.tuning.halving import halve
+from llmserve_env.tasks.task import Task
+from llmserve_env.workloads import WorkloadSummary, describe
+
+IDLE_SHARE = 0.02
+"""Share of the capacity at which requests hardly ever meet: what is late there is late everywhere."""
+NUM_CONFIGURATIONS = 24
+MATTERS = 0.01
+"""Mean reward per step that a knob must move to matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """What one knob does while the others stay at the best constant found."""
+
+    name: str
+    values: tuple[float, ...]
+    figures: tuple[Figures, ...]
+
+    @property
+    def span(self) -> float:
+        """Mean reward per step between its best and its worst value."""
+        rewards = [found.reward for found in self.figures]
+        return max(rewards) - min(rewards)
+
+    @property
+    def best_value(self) -> float:
+        return self.values[int(np.argmax([found.reward for found in self.figures]))]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCheck:
+    """The findings."""
+
+    traffic: WorkloadSummary
+    loads: tuple[TierLoad, ...]
+    idle: dict[int, Figures]
+    """Per tier: what an almost idle fleet reaches, which no control can exceed."""
+    defaults: Figures
+    best_knobs: Array
+    best: Figures
+    effects: tuple[KnobEffect, ...]
+
+    def feasible(self, tier: int, name: str, target: float) -> bool:
+        """Whether a class could reach the target on an empty fleet."""
+        return self.idle[tier].class_attainment[name] >= target
+
+
+def active_tiers(task: Task) -> tuple[int, ...]:
+    """Tiers that the task lets one choose."""
+    return tuple(range(len(TIER_NAMES))) if "quantization_tier" in task.knobs.active else (0,)
+
+
+def check_task(
+    task: Task, num_episodes: int = 3, runner: Runner | None = None, progress: Progress | None = None
+) -> TaskCheck:
+    """Simulate the task shortly; the same figures every time."""
+    runner = runner or Threads()
+    seeds = SEED_RANGES["tuning"][:num_episodes]
+    traffic = describe(task.workload)
+    loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task), progress)
+    idle = {}
+    for load in loads:
+        knobs = default_knobs()
+        knobs[3] = load.tier
+        quiet = at_load(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
+        idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner, progress)[0]
+    best = halve(
+        task,
+        lambda figures: figures.reward,
+        num_configurations=NUM_CONFIGURATIONS,
+        num_seeds=num_episodes,
+        runner=runner,
+        progress=progress,
+    ).best
+    defaults = play_constants(task, default_knobs()[None], seeds, runner, progress)[0]
+    effects = tuple(_effect(task, name, best.knobs, seeds, runner, progress) for name in task.knobs.active)
+    return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.figures, effects)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """`tier_load` of one task, as work that can travel."""
+
+    task: Task
+    mean_rps: float
+
+    def __call__(self, tier: int) -> TierLoad:
+        return tier_load(self.task, tier, self.mean_rps)
+
+
+def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner, progress: Progress | None) -> KnobEffect:
+    index = next(k for k, knob in enumerate(KNOBS) if knob.name == name)
+    values = KNOBS[index].levels
+    rows = np.tile(base, (len(values), 1))
+    rows[:, index] = values
+    return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner, progress)))

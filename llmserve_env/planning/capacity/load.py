@@ -1,0 +1,51 @@
+"""Load against capacity: what a fleet finishes when it is offered more than it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmserve_env.agents.constant import ConstantAgent
+from llmserve_env.arrays import Array
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.evaluation.rollout import play
+from llmserve_env.planning.capacity.variants import saturated, with_changes
+from llmserve_env.tasks.task import Task
+
+OVERLOADS = (4.0, 16.0, 64.0)
+"""Times the mean rate that are tried until the fleet falls behind."""
+BEHIND = 0.8
+"""Share of the offered requests below which a fleet has fallen behind."""
+SATURATION_SEED = 0
+BATCH_CAP, TIER = 0, 3
+LARGE_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TierLoad:
+    """What a tier can finish, against what comes."""
+
+    tier: int
+    capacity_rps: float
+    utilisation: float
+    """Mean rate over capacity."""
+
+
+def tier_load(task: Task, tier: int, mean_rps: float) -> TierLoad:
+    """Finished requests per second at saturation, with large batches and the whole KV pool."""
+    knobs = default_knobs()
+    knobs[BATCH_CAP], knobs[TIER] = LARGE_BATCH, tier
+    finished_rps = 0.0
+    for factor in OVERLOADS:
+        # Capacity is that of the fleet, whether or not the task lets an agent turn these knobs.
+        overloaded = with_changes(saturated(task, factor), knobs={"active": ["batch_cap", "quantization_tier"]})
+        finished_rps = _finished_rps(overloaded, knobs)
+        if finished_rps < BEHIND * factor * mean_rps:
+            break
+    return TierLoad(tier, finished_rps, mean_rps / finished_rps if finished_rps else float("inf"))
+
+
+def _finished_rps(task: Task, knobs: Array) -> float:
+    episode = play(ConstantAgent(knobs), task, [SATURATION_SEED])[0]
+    finished = episode.trajectory.window["finished"]
+    second_half = finished[task.steps // 2 :]
+    return float(second_half.sum()) / (len(second_half) * task.window_s)

@@ -1,0 +1,182 @@
+"""Everything a report says, simulated: traffic, capacity, the best constant, an adaptive policy, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmserve_env.agents.constant import ConstantAgent, tuned_knobs
+from llmserve_env.agents.policy import check_policy, load_policy, weights_folder
+from llmserve_env.arrays import Array
+from llmserve_env.env.episode import Episode
+from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
+from llmserve_env.evaluation.parallel import Progress, Runner, Threads
+from llmserve_env.evaluation.pieces import play_agent
+from llmserve_env.evaluation.report import commit_of
+from llmserve_env.evaluation.rollout import SEED_RANGES, play
+from llmserve_env.evaluation.statistics import Summary, summarise
+from llmserve_env.graders import grade_episode
+from llmserve_env.graders.references import reference_for
+from llmserve_env.planning.capacity.checking import TaskCheck, active_tiers, check_task
+from llmserve_env.planning.capacity.replicas import TARGET, TierCapacity, find_capacity
+from llmserve_env.planning.report.recorded import RecordedTraffic, recorded_traffic
+from llmserve_env.planning.tuning.constants import Figures, figures_of, play_constants
+from llmserve_env.planning.tuning.freezing import ensure_references
+from llmserve_env.planning.tuning.halving import Trial, halve
+from llmserve_env.planning.tuning.recording import TunedConstant, record
+from llmserve_env.tasks.files import is_shipped
+from llmserve_env.tasks.task import Task
+
+DEFAULTS, BEST_CONSTANT = "vLLM defaults", "best constant"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How much is simulated."""
+
+    target: float = TARGET
+    num_episodes: int = 4
+    """Evaluation seeds per control."""
+    num_configurations: int = 64
+    num_tuning_seeds: int = 6
+    max_replicas: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One way of running the fleet, on the evaluation seeds."""
+
+    name: str
+    score: Summary
+    figures: Figures
+    episodes: tuple[Episode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """What the page says."""
+
+    task: Task
+    options: ReportOptions
+    check: TaskCheck
+    capacity: tuple[TierCapacity, ...]
+    constant: Array
+    trials: tuple[Trial, ...]
+    controls: tuple[Played, ...]
+    """The defaults, the best constant, then adaptive ones."""
+    adaptive: Played
+    """The policy the page follows."""
+    adaptive_reason: str
+    recorded: RecordedTraffic | None
+    seeds: str
+    commit: str
+
+    def control(self, name: str) -> Played:
+        """The control of that name."""
+        return next(played for played in self.controls if played.name == name)
+
+
+def gather(
+    task: Task,
+    options: ReportOptions,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], object] = lambda text: None,
+) -> ReportData:
+    """Simulate the whole report; references and the constant of a task of your own are written beside it."""
+    runner = runner or Threads()
+    say("load and feasibility")
+    check = check_task(task, runner=runner, progress=progress)
+    say("capacity")
+    capacity = find_capacity(
+        task,
+        tiers=active_tiers(task),
+        target=options.target,
+        max_replicas=options.max_replicas,
+        runner=runner,
+        progress=progress,
+    )
+    say("references")
+    ensure_references(task, runner, progress)
+    say("best constant")
+    constant, trials = _best_constant(task, options, runner, progress)
+    say("policies")
+    seeds = SEED_RANGES["evaluation"][: options.num_episodes]
+    controls = [_played(DEFAULTS, play_agent(task, "static", seeds, runner, progress))]
+    controls.append(_played(BEST_CONSTANT, play(ConstantAgent(constant), task, seeds)))
+    adaptive, reason = _adaptive(task, seeds, runner, progress)
+    controls += adaptive
+    say("recorded traffic")
+    return ReportData(
+        task=task,
+        options=options,
+        check=check,
+        capacity=tuple(capacity),
+        constant=constant,
+        trials=trials,
+        controls=tuple(controls),
+        adaptive=adaptive[0],
+        adaptive_reason=reason,
+        recorded=recorded_traffic(task, constant),
+        seeds=f"{seeds.start}..{seeds.stop - 1}",
+        commit=commit_of(Path(__file__).resolve().parent),
+    )
+
+
+def _played(name: str, episodes: Sequence[Episode]) -> Played:
+    scores = [float(grade_episode(episode).score) for episode in episodes]
+    return Played(name, summarise(scores), figures_of(episodes), tuple(episodes))
+
+
+def _best_constant(
+    task: Task, options: ReportOptions, runner: Runner, progress: Progress | None
+) -> tuple[Array, tuple[Trial, ...]]:
+    """The better of a fresh search and the constant `llmserve tune` has kept."""
+    reference = reference_for(task)
+    found = halve(
+        task,
+        lambda figures: figures.score(task, reference),
+        num_configurations=options.num_configurations,
+        num_seeds=options.num_tuning_seeds,
+        runner=runner,
+        progress=progress,
+    )
+    try:
+        kept = tuned_knobs(task)
+    except (WeightsNotFoundError, VersionMismatchError):
+        _keep(task, found.best, found.best.figures.score(task, reference), options)
+        return found.best.knobs, found.trials
+    seeds = SEED_RANGES["tuning"][: options.num_tuning_seeds]
+    known = Trial(kept, play_constants(task, kept[None], seeds, runner, progress)[0], len(seeds))
+    best = max(found.best, known, key=lambda trial: trial.figures.score(task, reference))
+    return best.knobs, (*found.trials, known)
+
+
+def _keep(task: Task, best: Trial, score: float, options: ReportOptions) -> None:
+    """Where the `tuned` agent and the planner look for it; shipped tasks are tuned by their own command."""
+    if task.file is None or is_shipped(task.file):
+        return
+    command = (
+        f"llmserve tune --task {task.file.name} --method halving --trials {options.num_configurations} "
+        f"--episodes {options.num_tuning_seeds}"
+    )
+    record(task.id, TunedConstant(best.knobs, score), command, options.num_configurations, options.num_tuning_seeds)
+
+
+def _adaptive(task: Task, seeds: Sequence[int], runner: Runner, progress: Progress | None) -> tuple[list[Played], str]:
+    """Policies that adapt, the one to follow first, and why it is that one."""
+    heuristic = _played("heuristic", play_agent(task, "heuristic", seeds, runner, progress))
+    folder = weights_folder() / task.id
+    try:
+        check_policy(load_policy(folder), task, folder)
+    except (WeightsNotFoundError, VersionMismatchError):
+        planner = _played("planner", play_agent(task, "planner", seeds, runner, progress))
+        ranked = sorted((planner, heuristic), key=lambda played: -played.score.mean)
+        name = task.file.name if task.file else task.id
+        return ranked, (
+            f"No trained policy fits this task (llmserve train {name} makes one), so the page follows "
+            f"`{ranked[0].name}`, the better of the planner, which tries futures in the simulator, and the heuristic."
+        )
+    trained = _played("ppo", play_agent(task, "ppo", seeds, runner, progress))
+    return [trained, heuristic], "The page follows `ppo`, the policy trained on this task."

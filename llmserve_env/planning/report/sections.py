@@ -1,0 +1,298 @@
+"""The sections of the report, each from figures to markup."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.env.knob_values import NAMES
+from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
+from llmserve_env.planning.capacity.text import knob_value
+from llmserve_env.planning.report.charts import (
+    draw_capacity,
+    draw_effects,
+    draw_fleet_pareto,
+    draw_lengths,
+    draw_over_time,
+    draw_pareto,
+    draw_traffic,
+    svg_uri,
+)
+from llmserve_env.planning.report.flags import vllm_command, vllm_flags
+from llmserve_env.planning.report.gather import Played, ReportData
+from llmserve_env.planning.report.markup import bullets, figure, grid, inline, paragraph, section, table
+from llmserve_env.planning.report.policy import sentences, traffic_levels
+from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
+from llmserve_env.workloads import sample
+
+SHORT_NAMES = {
+    "batch_cap": "batch cap",
+    "kv_budget_fraction": "KV budget",
+    "speculation_depth": "drafts",
+    "prefill_decode_split": "split",
+    "priority_routing": "priority",
+}
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
+
+
+def traffic_section(data: ReportData) -> str:
+    """What comes, and what it is promised."""
+    t, tables = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
+    rows = []
+    for name, column, mean in (
+        ("prompt tokens", "prompt_tokens", t.mean_prompt_tokens),
+        ("output tokens", "output_tokens", t.mean_output_tokens),
+    ):
+        values = np.concatenate([getattr(one, column) for one in tables])
+        rows.append([name, f"{mean:,.0f}", *(f"{np.quantile(values, level):,.0f}" for level in QUANTILES)])
+    promises = [
+        [
+            service.name,
+            f"{t.class_shares[service.name]:.0%}",
+            "–" if service.ttft_slo_ms is None else f"{service.ttft_slo_ms:g} ms",
+            "for ever" if service.patience_s is None else f"{service.patience_s:g} s",
+        ]
+        for service in data.task.workload.classes
+    ]
+    return section(
+        "traffic",
+        "Traffic",
+        grid(
+            figure(svg_uri(draw_traffic(data)), "Requests per second", "One episode of the generator."),
+            figure(svg_uri(draw_lengths(data)), "Lengths", "Prompts and outputs, cumulative."),
+        ),
+        table(["", "mean", *(f"p{100 * level:g}" for level in QUANTILES)], rows),
+        table(["class", "share", "first token within", "clients wait"], promises),
+        recorded_part(data),
+    )
+
+
+def recorded_part(data: ReportData) -> str:
+    """The generator beside the trace it was fitted to."""
+    found = data.recorded
+    if found is None:
+        return ""
+    meta = found.trace.metadata
+    rows = [[f.name, _figure(f.trace), _figure(f.generated), f"{f.error:.1%}"] for f in found.fidelity.figures]
+    held = [f for f in found.fidelity.figures if f.max_error is not None]
+    met = sum(f.is_met for f in held)
+    replayed = ""
+    if found.replayed_attainment is not None:
+        replayed = paragraph(
+            f"On the recorded requests themselves, replayed at the task's scale, the best constant keeps "
+            f"{found.replayed_attainment:.1%} within SLO."
+        )
+    return "".join(
+        [
+            "<h3>The recording behind it</h3>",
+            paragraph(
+                f"{len(found.trace):,} requests of `{meta.source}` ({meta.format}; licence: {meta.licence}). "
+                "Episodes are drawn from a generator fitted to it, each from another place of the recording."
+            ),
+            replayed,
+            f"<details><summary>Generator against recording: {met} of {len(held)} figures within bounds</summary>",
+            bullets(list(found.notes)),
+            table(["figure", "trace", "generator", "error"], rows),
+            "</details>",
+        ]
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def capacity_section(data: ReportData) -> str:
+    """How many GPUs, at what price."""
+    best = cheapest(data.capacity)
+    chosen = None if best is None else list(data.capacity).index(best)
+    return section(
+        "capacity",
+        "Capacity and cost at the SLO",
+        paragraph(
+            f"The smallest fleet whose every class gets its first token in time for {data.options.target:.0%} of "
+            "requests, per precision, with the best of several batch caps, drafts and orders of service."
+        ),
+        table(
+            ["tier", "GPUs", "USD/h", "USD/M output tokens", "within SLO", "TTFT p50", "TTFT p99", "ITL p50"],
+            [_capacity_row(one) for one in data.capacity],
+            chosen=chosen,
+        ),
+        grid(
+            figure(svg_uri(draw_capacity(data.capacity)), "SLO over fleet size", "Fleets that were simulated."),
+            figure(svg_uri(draw_fleet_pareto(data.capacity)), "Cost against SLO", "No fleet on the line is beaten."),
+        ),
+        paragraph(
+            "Found by bisection; the neighbours of each answer are simulated too"
+            + ("." if all(one.is_monotone for one in data.capacity) else ", and where more GPUs did worse, every size.")
+            + " First-token times are means over windows of their median and 99th percentile.",
+            "note",
+        ),
+    )
+
+
+def _capacity_row(one: TierCapacity) -> list[str]:
+    if one.answer is None:
+        last = one.points[-1]
+        return [one.tier_name, f"more than {last.replicas}", "–", "–", f"{last.attainment:.1%}", "–", "–", "–"]
+    a = one.answer
+    return [
+        one.tier_name,
+        str(a.replicas),
+        f"{a.gpu_usd_per_hour:.2f}",
+        f"{a.usd_per_million_output_tokens:.3f}",
+        f"{a.attainment:.1%}",
+        f"{a.figures.ttft_p50_ms:,.0f} ms",
+        f"{a.figures.ttft_p99_ms:,.0f} ms",
+        f"{a.figures.itl_p50_ms:.1f} ms",
+    ]
+
+
+def control_section(data: ReportData) -> str:
+    """Defaults, best constant and adaptive policies on the same seeds."""
+    rows = [_control_row(played) for played in data.controls]
+    chosen = max(range(len(rows)), key=lambda i: data.controls[i].score.mean)
+    knobs = ", ".join(
+        f"{name} {knob_value(name, float(value))}"
+        for name, value in zip(NAMES, data.constant, strict=True)
+        if name in data.task.knobs.active
+    )
+    return section(
+        "controls",
+        "Static or adaptive",
+        paragraph(f"All on the task's fleet and on the same seeds ({data.seeds}), which no search has seen."),
+        table(
+            ["control", "score", "within SLO", "TTFT p50", "TTFT p99", "ITL p50", "tokens/s", "billed USD/h"],
+            rows,
+            chosen=chosen,
+        ),
+        paragraph(f"Best constant: {knobs}."),
+        grid(
+            figure(svg_uri(draw_pareto(data)), "Cost against SLO on this fleet", "A dot per constant tried."),
+            figure(
+                svg_uri(draw_effects(data)),
+                "Which knobs matter",
+                "Reward lost between a knob's best and worst value, the others at the best constant of a short search.",
+            ),
+        ),
+        paragraph(
+            "The score weighs "
+            + ", ".join(f"{name} {weight:.0%}" for name, weight in data.task.grader.weights.items())
+            + " between a random agent (0) and the best known control (1). Billed: busy time and reserved memory.",
+            "note",
+        ),
+    )
+
+
+def _control_row(played: Played) -> list[str]:
+    f, score = played.figures, played.score
+    return [
+        played.name,
+        f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]",
+        f"{f.slo_attainment:.1%}",
+        f"{f.ttft_p50_ms:,.0f} ms",
+        f"{f.ttft_p99_ms:,.0f} ms",
+        f"{f.itl_p50_ms:.1f} ms",
+        f"{f.throughput_tps:,.0f}",
+        f"{f.cost_usd_per_hour:.2f}",
+    ]
+
+
+def timeline_section(data: ReportData) -> str:
+    """One seed as the controls lived it."""
+    panels: list[tuple[str, str, Any, dict[str, bool]]] = [
+        (
+            "Time to first token",
+            "TTFT p50, ms",
+            lambda e: np.maximum(e.trajectory.metrics["ttft_p50_ms"], 1.0),
+            {"log": True},
+        ),
+        ("Within SLO", "share of requests", lambda e: e.trajectory.terms["slo"], {}),
+        ("Batch cap", "requests per GPU", lambda e: e.trajectory.knobs[:, 0], {"steps": True}),
+        ("KV budget", "share of free memory", lambda e: e.trajectory.knobs[:, 1], {"steps": True}),
+        ("Precision", "tier", lambda e: e.trajectory.knobs[:, 3], {"steps": True, "tiers": True}),
+        ("Bill", "USD per hour", lambda e: e.trajectory.terms["cost_usd"] * 3600.0 / data.task.window_s, {}),
+    ]
+    if "quantization_tier" not in data.task.knobs.active:
+        panels = [panel for panel in panels if panel[0] != "Precision"]
+    pictures = [
+        figure(svg_uri(draw_over_time(data, label, values, **how)), title) for title, label, values, how in panels
+    ]
+    return section(
+        "timeline",
+        "One episode",
+        paragraph(f"Seed {data.controls[0].episodes[0].seed}, the same traffic under each control."),
+        grid(*pictures),
+    )
+
+
+def policy_section(data: ReportData) -> str:
+    """What the policy does in quiet, usual and busy windows."""
+    levels = traffic_levels(data.adaptive.episodes)
+    active = data.task.knobs.active
+    header = ["after", "requests/s", "prompt tokens/s", "within SLO"]
+    columns = [name for name in NAMES if name in active and name != "quantization_tier"]
+    header += [SHORT_NAMES[name] for name in columns]
+    header += list(TIER_NAMES) if "quantization_tier" in active else []
+    rows = []
+    for level in levels:
+        row = [f"{level.name} windows", f"{level.rate_rps:.1f}", f"{level.prompt_tps:,.0f}", f"{level.attainment:.1%}"]
+        row += [f"{level.knobs[name]:.2f}" if name != "batch_cap" else f"{level.knobs[name]:.0f}" for name in columns]
+        row += [f"{share:.0%}" for share in level.tier_shares.values()] if "quantization_tier" in active else []
+        rows.append(row)
+    return section(
+        "policy",
+        f"What {data.adaptive.name} does when",
+        bullets(sentences(data.task, levels)),
+        table(header, rows),
+        paragraph(
+            "Windows are sorted by the prompt tokens of the window before: the quietest third, the busiest fifth, and "
+            "what lies between. Knobs are means; tiers are shares of windows.",
+            "note",
+        ),
+    )
+
+
+def flags_section(data: ReportData) -> str:
+    """The best constant as a command."""
+    flags = vllm_flags(data.task, data.constant)
+    spec = data.task.deployment
+    rows = "".join(
+        f'<tr><td><code>{escape(flag.text)}</code></td><td class="why">{inline(flag.why)}</td></tr>' for flag in flags
+    )
+    split = ""
+    if data.constant[4]:
+        split = paragraph(
+            f"With {spec.prefill_replicas} more for prefill: both kinds need `--kv-transfer-config` with a connector."
+        )
+    return section(
+        "flags",
+        "Recommended vLLM flags for the static answer",
+        paragraph(f"Start {spec.replicas} of these behind a load balancer (or one with `--data-parallel-size`)."),
+        f"<pre><code>{escape(vllm_command(data.task, data.constant))}</code></pre>",
+        split,
+        f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>',
+        paragraph(
+            "The command leaves out `--num-gpu-blocks-override`, which describes the same pool as "
+            "`--gpu-memory-utilization`: give one of them.",
+            "note",
+        ),
+    )
+
+
+def made_section(data: ReportData, command: str) -> str:
+    """Enough to make the page again, and what to keep in mind."""
+    task = data.task
+    facts = [
+        f"Command: `{command}`.",
+        f"Task `{task.id}` version {task.version}; environment {ENVIRONMENT_VERSION}, package {PACKAGE_VERSION}, "
+        f"commit {data.commit}.",
+        f"Evaluation seeds {data.seeds}; tuning and reference seeds come from other ranges.",
+        f"Simulated on the latency profile `{task.deployment.profile}`; docs/fidelity.md says how far to believe it.",
+        "SLOs, patience, draft acceptance and the value of a precision are assumptions of the task file, not of the "
+        "traffic: change them there.",
+    ]
+    return section("made", "How this was made", bullets(facts))

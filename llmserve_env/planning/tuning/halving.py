@@ -1,0 +1,125 @@
+"""The best constant by successive halving: many configurations on few seeds, the better ones on more.
+
+Needs nothing beyond the default install, and runs side by side; `search.py` holds Optuna's sequential search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.evaluation.parallel import Progress, Runner, Threads
+from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.planning.tuning.constants import Figures, play_constants
+from llmserve_env.tasks.task import Task
+
+Value = Callable[[Figures], float]
+
+KEPT = 3
+"""Of so many configurations one goes on to the next round."""
+MAX_POLISHES = 4
+KV_LEVELS = tuple(round(0.1 + 0.05 * i, 2) for i in range(19))
+CAP_LEVELS = (8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A configuration that was played, and on how many seeds."""
+
+    knobs: Array
+    figures: Figures
+    num_seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingResult:
+    """The winner, and everything that was tried on the way."""
+
+    best: Trial
+    trials: tuple[Trial, ...]
+
+
+def levels_of(task: Task) -> list[tuple[float, ...]]:
+    """Values each knob may take; a single one where the task does not let it move."""
+    finer: dict[str, tuple[float, ...]] = {"batch_cap": CAP_LEVELS, "kv_budget_fraction": KV_LEVELS}
+    rests = default_knobs()
+    moves = set(task.knobs.active)
+    if len(task.workload.classes) == 1:
+        # With one class there is nobody to serve before anybody.
+        moves.discard("priority_routing")
+    return [
+        finer.get(knob.name, knob.levels) if knob.name in moves else (float(rests[k]),) for k, knob in enumerate(KNOBS)
+    ]
+
+
+def first_field(task: Task, count: int, rng: np.random.Generator) -> Array:
+    """The defaults, then different random configurations, as many as there are up to `count`."""
+    levels = levels_of(task)
+    possible = int(np.prod([len(values) for values in levels]))
+    rows = {tuple(default_knobs())}
+    while len(rows) < min(count, possible):
+        rows.add(tuple(float(values[int(rng.integers(len(values)))]) for values in levels))
+    return np.array(sorted(rows))
+
+
+def changed_knobs(knobs: Array) -> int:
+    """Knobs that differ from the defaults."""
+    return int(np.count_nonzero(knobs != default_knobs()))
+
+
+def neighbours(task: Task, knobs: Array) -> Array:
+    """Configurations one level away in one knob."""
+    rows = []
+    for k, values in enumerate(levels_of(task)):
+        below = [v for v in values if v < knobs[k]][-1:]
+        above = [v for v in values if v > knobs[k]][:1]
+        rows += [np.concatenate((knobs[:k], [value], knobs[k + 1 :])) for value in (*below, *above)]
+    return np.array(rows).reshape(-1, len(knobs))
+
+
+def halve(
+    task: Task,
+    value: Value,
+    *,
+    num_configurations: int = 48,
+    num_seeds: int = 6,
+    seed: int = 0,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    seeds: Sequence[int] = SEED_RANGES["tuning"],
+) -> HalvingResult:
+    """The configuration of highest `value`; the same arguments find the same one, on any runner."""
+    runner = runner or Threads()
+    field = first_field(task, num_configurations, np.random.default_rng(seed))
+    trials: list[Trial] = []
+    played = max(num_seeds // KEPT, 1)
+
+    def run(rows: Array, on: int) -> list[Trial]:
+        found = play_constants(task, rows, seeds[:on], runner, progress)
+        fresh = [Trial(row, figures, on) for row, figures in zip(rows, found, strict=True)]
+        trials.extend(fresh)
+        # Of equal ones the one nearest to the defaults: a knob that changes nothing stays where it was.
+        return sorted(fresh, key=lambda trial: (-value(trial.figures), changed_knobs(trial.knobs)))
+
+    ranked = run(field, played)
+    while played < num_seeds:
+        played = min(played * KEPT, num_seeds)
+        ranked = run(np.array([t.knobs for t in ranked[: max(len(ranked) // KEPT, 2)]]), played)
+    best = ranked[0]
+    seen = {tuple(trial.knobs) for trial in trials if trial.num_seeds == num_seeds}
+    for _ in range(MAX_POLISHES):
+        fresh = [row for row in neighbours(task, best.knobs) if tuple(row) not in seen]
+        if not fresh:
+            break
+        seen |= {tuple(row) for row in fresh}
+        challenger = run(np.array(fresh), num_seeds)[0]
+        gain = value(challenger.figures) - value(best.figures)
+        if gain < 0.0 or (gain == 0.0 and changed_knobs(challenger.knobs) >= changed_knobs(best.knobs)):
+            break
+        best = challenger
+    return HalvingResult(best, tuple(trials))

@@ -1,0 +1,38 @@
+"""Agents that play on the server, for the page and for whoever wants to watch one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from llmserve_env.server import scoring
+from llmserve_env.server.routes.control import PROBLEMS, client_of
+from llmserve_env.server.schemas import PlayedStep, PlayRequest, PlayResponse, TaskId
+from llmserve_env.server.service import Service
+from llmserve_env.tasks.catalog import BENCHMARK
+
+
+def agent_routes(service: Service) -> APIRouter:
+    """The routes over this service."""
+    router = APIRouter(tags=["Agents"])
+
+    @router.get("/agents", responses=PROBLEMS, summary="Agents that can play here")
+    async def agents(task_id: Annotated[TaskId, Query()] = BENCHMARK[0]) -> list[dict[str, Any]]:
+        return await service.slow(scoring.available_agents, str(task_id))
+
+    @router.post("/play", response_model=PlayResponse, responses=PROBLEMS, summary="Let an agent play some steps")
+    async def play(request: Request, asked: PlayRequest) -> PlayResponse:
+        """The agent's actions are journaled in the session like anybody's."""
+        client = client_of(request)
+
+        def run() -> tuple[str, list[dict[str, Any]]]:
+            session = service.sessions.current(asked.session_id, client)
+            return session.session_id, scoring.play_steps(service.sessions, session, asked.agent, asked.steps)
+
+        session_id, played = await service.slow(run)
+        return PlayResponse(
+            session_id=session_id, agent=asked.agent, steps=[PlayedStep.model_validate(one) for one in played]
+        )
+
+    return router

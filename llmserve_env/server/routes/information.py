@@ -1,0 +1,103 @@
+"""What there is to know without starting anything: health, tasks, schemas, versions, operators' figures."""
+
+from __future__ import annotations
+
+import platform
+import time
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.engine.kernels.compilation import is_compiled
+from llmserve_env.models import ServeAction, ServeObservation
+from llmserve_env.server.schemas import HealthResponse, TaskInfo, TasksResponse
+from llmserve_env.server.service import Service
+from llmserve_env.tasks.catalog import load_task, task_ids
+from llmserve_env.tasks.task import Task
+from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
+
+
+def task_info(task: Task) -> TaskInfo:
+    """A task as /tasks lists it."""
+    slos = {
+        entry.name: {"ttft_slo_ms": entry.ttft_slo_ms, "patience_s": entry.patience_s}
+        for entry in task.workload.classes
+    }
+    return TaskInfo(
+        id=task.id,
+        number=task.number,
+        version=task.version,
+        gym_id=task.gym_id,
+        name=task.name,
+        difficulty=task.difficulty,
+        description=task.description,
+        teaches=task.teaches,
+        episode_length=task.steps,
+        window_s=task.window_s,
+        active_knobs=list(task.knobs.active),
+        masked_knobs=list(task.masked_knobs),
+        slos=slos,
+        memory_limit_gb=task.deployment.memory_limit_gb,
+        replicas=task.deployment.replicas,
+        reward_weights=task.reward.weights.model_dump(),
+        grader_weights={str(name): weight for name, weight in task.grader.weights.items()},
+    )
+
+
+def information_routes(service: Service) -> APIRouter:
+    """The routes over this service."""
+    router = APIRouter(tags=["Environment Info"])
+
+    @router.get("/health", response_model=HealthResponse, tags=["Health"], summary="Alive, and how busy")
+    async def health() -> HealthResponse:
+        sessions = service.sessions
+        return HealthResponse(
+            status="healthy",
+            active_sessions=sessions.num_live + service.num_websockets(),
+            stored_sessions=sessions.num_stored,
+            uptime_s=round(time.monotonic() - service.started_at, 3),
+        )
+
+    @router.get("/tasks", response_model=TasksResponse, summary="The tasks and the action they share")
+    async def tasks() -> TasksResponse:
+        found = [task_info(load_task(task_id)) for task_id in task_ids()]
+        return TasksResponse(tasks=found, action_schema=ServeAction.model_json_schema())
+
+    @router.get("/info", summary="Schemas and reward weights")
+    async def info() -> dict[str, Any]:
+        return {
+            "action_schema": ServeAction.model_json_schema(),
+            "observation_schema": ServeObservation.model_json_schema(),
+            "reward_range": [-1.0, 1.0],
+            "reward_weights": {name: load_task(name).reward.weights.model_dump() for name in task_ids()},
+        }
+
+    @router.get("/runtime", summary="Mode, backend and versions")
+    async def runtime() -> dict[str, Any]:
+        is_real = service.settings.mode == "real"
+        return {
+            "mode": service.settings.mode,
+            "backend": RealSettings().provider if is_real else "simulator",
+            "kernels_compiled": is_compiled(),
+            "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
+            "versions": {
+                "package": PACKAGE_VERSION,
+                "environment": ENVIRONMENT_VERSION,
+                "tasks": {name: load_task(name).version for name in task_ids()},
+                "openenv": version("openenv"),
+                "python": platform.python_version(),
+            },
+        }
+
+    @router.get("/metrics", tags=["Health"], summary="Prometheus figures for operators", response_class=Response)
+    async def metrics() -> Response:
+        operations = service.operations
+        operations.live_sessions.set(service.sessions.num_live)
+        operations.stored_sessions.set(service.sessions.num_stored)
+        operations.websockets.set(service.num_websockets())
+        return Response(generate_latest(operations.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router

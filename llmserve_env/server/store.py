@@ -1,0 +1,98 @@
+"""What is kept of a session so that it can be lived through again, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from llmserve_env.errors import ConfigError
+
+Action = tuple[float, ...]
+COLUMNS = ("session_id", "client", "task_id", "task_version", "environment_version", "seed", "weights", "created_at_s")
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session as causes: replaying them gives every figure again."""
+
+    session_id: str
+    client: str
+    task_id: str
+    task_version: int
+    environment_version: str
+    seed: int
+    weights: str | None
+    """Reward weights given at reset, as JSON."""
+    created_at_s: float
+    actions: list[Action] = field(default_factory=list)
+    key: int = 0
+    """The store's own name of this life of the session; a reset under the same id begins another."""
+
+    @classmethod
+    def of_row(cls, key: int, columns: Sequence[Any], actions: list[Action]) -> SessionRecord:
+        """A stored row, its columns in the order of COLUMNS."""
+        return cls(**dict(zip(COLUMNS, columns, strict=True)), actions=actions, key=key)
+
+
+def action_text(action: Action) -> str:
+    """JSON, which gives back every bit of a float."""
+    return orjson.dumps(action).decode()
+
+
+def action_of(text: str) -> Action:
+    """The action of its text."""
+    return tuple(orjson.loads(text))
+
+
+class SessionStore(Protocol):
+    """Durable sessions. Every call is complete when it returns; methods may be called from several threads."""
+
+    is_quick: bool
+    """Calls take microseconds, so they may run on the event loop."""
+    is_shared: bool
+    """Other processes may write too."""
+
+    def create(self, record: SessionRecord) -> int:
+        """Store a session, replacing one of the same id; returns its key."""
+
+    def append(self, key: int, step: int, action: Action, at_s: float) -> bool:
+        """Journal step number `step` (from 0); False if that step is taken or the session is gone."""
+
+    def load(self, session_id: str) -> SessionRecord | None: ...
+
+    def key_of(self, session_id: str) -> int | None: ...
+
+    def actions_from(self, key: int, start: int) -> list[Action]:
+        """Actions from step `start` on, in order."""
+
+    def latest_of(self, client: str) -> str | None:
+        """The session that this client reset last."""
+
+    def count(self) -> int: ...
+
+    def expire(self, before_s: float) -> int:
+        """Forget sessions untouched since; returns how many."""
+
+    def tidy(self) -> None:
+        """Housekeeping that may take a while; called now and then, beside the other calls."""
+
+    def close(self) -> None: ...
+
+
+def open_store(url: str) -> SessionStore:
+    """The store a URL names; ConfigError says which forms there are."""
+    from llmserve_env.server.sqlite_store import SQLiteStore
+
+    if url == "memory":
+        return SQLiteStore(None)
+    if url.startswith("sqlite:///"):
+        return SQLiteStore(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgres://")):
+        from llmserve_env.server.postgres_store import PostgresStore
+
+        return PostgresStore(url)
+    raise ConfigError(f"LLMSERVE_STORE must be memory, sqlite:///path or postgresql://…; got {url!r}")

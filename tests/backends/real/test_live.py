@@ -1,0 +1,227 @@
+"""Real mode against a live vLLM, as `make real-test` installs it: every knob is seen to act on its own metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from llmserve_env.backends.real.episode import RealEpisode
+from llmserve_env.backends.real.launcher import VllmServer
+from llmserve_env.backends.real.recording import read_recording
+from llmserve_env.backends.real.tasks import data_folder
+from llmserve_env.backends.real.vllm_provider import VllmProvider
+from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.env.observation import observe
+from llmserve_env.errors import ProviderError
+from llmserve_env.models import ServeObservation
+from llmserve_env.tasks.catalog import BENCHMARK
+from llmserve_env.tasks.task import Task
+from tests.backends.real.live import artifacts, options, until, vllm
+from tests.backends.real.playing import short_task
+from tests.server.running import ROOT, RunningServer
+
+__all__ = ["vllm"]
+pytestmark = pytest.mark.real
+SATURATED_RPS = 60.0
+DRAFTS, DRAFTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total"
+
+
+class Live:
+    """An episode on the live server, far beyond its capacity, and the server's own figures after each window."""
+
+    def __init__(self, server: VllmServer, task: Task, **overrides: Any) -> None:
+        settings = server.settings(max_requests_per_step=1000, **overrides)
+        self.episode = RealEpisode(task, settings)
+        self.episode.reset(1)
+        provider = self.episode.backend.provider
+        assert isinstance(provider, VllmProvider)
+        self.provider = provider
+
+    def step(self, **action: Any) -> dict[str, Any]:
+        self.episode.step(knobs_from_mapping(action))
+        return {**observe(self.episode), "server": dict(self.provider.totals())}
+
+
+def saturated(steps: int = 120) -> Task:
+    """Short windows, long answers, and more of them than can be served."""
+    return short_task(steps=steps, rate_rps=SATURATED_RPS, window_s=0.25, output_tokens=(40, 60))
+
+
+@pytest.fixture
+def live(vllm: VllmServer) -> Iterator[Live]:
+    found = Live(vllm, saturated())
+    yield found
+    found.episode.close()
+
+
+def running(seen: dict[str, Any]) -> float:
+    return float(seen["server"]["vllm:num_requests_running"])
+
+
+def test_the_batch_cap_is_what_runs(live: Live) -> None:
+    low = until(lambda: live.step(batch_cap=3), lambda seen: running(seen) == 3 and seen["queue_depth"] > 5)
+    assert low["active_requests"] <= 3
+    high = until(lambda: live.step(batch_cap=12), lambda seen: running(seen) == 12)
+    assert high["metadata"]["real"]["in_force"]["batch_cap"] == 12
+    until(lambda: live.step(batch_cap=2), lambda seen: running(seen) == 2)
+
+
+def test_the_kv_budget_takes_blocks_out_of_the_pool(live: Live) -> None:
+    full = until(lambda: live.step(batch_cap=4), lambda seen: running(seen) == 4)
+    assert full["server"]["vllm:kv_cache_usage_perc"] < 0.3
+    half = until(
+        lambda: live.step(batch_cap=4, kv_budget_fraction=0.5),
+        lambda seen: seen["server"]["vllm:kv_cache_usage_perc"] > 0.49,
+    )
+    assert half["kv_cache_occupancy"] < 0.3
+    assert half["gpu_memory_used_gb"] < full["gpu_memory_used_gb"]
+    until(lambda: live.step(batch_cap=4), lambda seen: seen["server"]["vllm:kv_cache_usage_perc"] < 0.3)
+
+
+def test_a_small_pool_makes_requests_lose_their_blocks(vllm: VllmServer) -> None:
+    found = Live(vllm, short_task(steps=400, rate_rps=SATURATED_RPS, window_s=0.25, output_tokens=(200, 250)))
+    try:
+        until(
+            lambda: found.step(batch_cap=64, kv_budget_fraction=0.25),
+            lambda seen: seen["eviction_events"] > 0,
+            limit=400,
+        )
+    finally:
+        found.episode.close()
+
+
+def test_the_speculation_depth_cuts_drafts(live: Live) -> None:
+    until(lambda: live.step(batch_cap=4, speculation_depth=4), lambda seen: seen["spec_acceptance_rate"] > 0.0)
+    live.step(batch_cap=4, speculation_depth=1)
+    before = live.step(batch_cap=4, speculation_depth=1)["server"]
+    after = until(
+        lambda: live.step(batch_cap=4, speculation_depth=1), lambda seen: seen["server"][DRAFTS] > before[DRAFTS] + 5
+    )["server"]
+    assert after[DRAFTED] - before[DRAFTED] == after[DRAFTS] - before[DRAFTS]
+    live.step(batch_cap=4, speculation_depth=0)
+    before = live.step(batch_cap=4, speculation_depth=0)["server"]
+    assert live.step(batch_cap=4, speculation_depth=0)["server"][DRAFTED] == before[DRAFTED]
+
+
+def test_priorities_let_urgent_requests_overtake(live: Live) -> None:
+    until(lambda: live.step(batch_cap=4, priority_routing=True), lambda seen: seen["queue_depth"] > 40)
+    for _ in range(10):
+        live.step(batch_cap=4, priority_routing=True)
+    served = [0, 0]
+    for request in live.episode.backend.book.requests.values():
+        served[request.priority] += request.first_token_at_ps >= 0
+    assert served[0] > 2 * served[1]
+
+
+def test_the_token_budget_bounds_iterations(vllm: VllmServer) -> None:
+    found = Live(vllm, saturated(), record_iterations=True)
+    try:
+        found.provider.token_budget = 16
+        until(lambda: found.step(batch_cap=8), lambda seen: running(seen) >= 4)
+        recording = read_recording(found.provider.iterations_path, "FP16")
+        assert max(i.decoding + i.prefill_tokens for i in recording.iterations) <= 16
+        found.provider.token_budget = None
+        until(lambda: found.step(batch_cap=64), lambda seen: running(seen) >= 32)
+        recording = read_recording(found.provider.iterations_path, "FP16")
+        assert max(i.decoding + i.prefill_tokens for i in recording.iterations) > 16
+    finally:
+        found.episode.close()
+
+
+def test_tier_and_split_say_that_they_need_a_restart(live: Live) -> None:
+    seen = live.step(quantization_tier="INT8")
+    assert "restart" in seen["metadata"]["real"]["unsupported_knobs"]["quantization_tier"]
+    assert seen["metadata"]["knobs"]["quantization_tier"] == "FP16"
+    assert "quantization_tier" in seen["metadata"]["held_knobs"]
+
+
+def real_server(server: VllmServer) -> RunningServer:
+    """The environment's own server, in real mode."""
+    variables: dict[str, Any] = {
+        "LLMSERVE_MODE": "real",
+        "LLMSERVE_REAL_PROVIDER": "vllm",
+        "LLMSERVE_REAL_MODEL": server.options.served_name,
+        "LLMSERVE_REAL_BASE_URL": server.base_url,
+        "LLMSERVE_REAL_CONTROL_DIR": str(server.options.folder),
+        "LLMSERVE_TASKS": str(data_folder()),
+    }
+    return RunningServer("memory", **variables)
+
+
+def test_a_short_episode_over_http(vllm: VllmServer) -> None:
+    transcript = []
+    with (
+        real_server(vllm) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        begun = client.post("/reset", json={"task_id": "tiny_server", "seed": 1}).json()
+        name = begun["session_id"]
+        for step in range(8):
+            action = {"batch_cap": 2 + step, "kv_budget_fraction": 0.5, "priority_routing": True}
+            answer = client.post("/step", json={"session_id": name, "action": action}).json()
+            ServeObservation.model_validate({**answer["observation"], "reward": answer["reward"], "done": False})
+            assert answer["observation"]["metadata"]["mode"] == "real"
+            transcript.append(answer)
+        state = client.get("/state", params={"session_id": name}).json()
+        assert state["step_count"] == 8
+        log = client.get("/log", params={"session_id": name}).json()
+        refused = client.post("/grader", json={"episode_log": log})
+        assert refused.status_code == 422 and "real mode" in refused.json()["detail"]
+    assert sum(answer["observation"]["metadata"]["counts"]["finished"] for answer in transcript) > 0
+    (artifacts() / "http_episode.json").write_text(json.dumps(transcript, indent=1), encoding="utf-8")
+
+
+def test_a_server_that_dies_ends_the_episode_and_a_restart_has_a_price(tmp_path: Path) -> None:
+    with VllmServer(options(tmp_path / "vllm")) as server:
+        episode = RealEpisode(saturated(), server.settings())
+        episode.reset(1)
+        episode.step(knobs_from_mapping({}))
+        server.stop()
+        with pytest.raises(ProviderError):
+            while not episode.is_done:
+                episode.step(knobs_from_mapping({}))
+        assert episode.is_done
+        episode.close()
+        with pytest.raises(ProviderError, match="does not answer"):
+            RealEpisode(saturated(), server.settings()).reset(1)
+        cost_s = server.restart(options(tmp_path / "vllm", max_batch_cap=16))
+    (artifacts() / "restart.json").write_text(json.dumps({"restart_s": round(cost_s, 1)}), encoding="utf-8")
+
+
+def run_agent(server: VllmServer, *command: str) -> str:
+    """Run a command whose language model is the live server; what it said."""
+    variables = {"API_BASE_URL": server.base_url, "MODEL_NAME": server.options.served_name, "OPENAI_API_KEY": "none"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_openai_baseline_plays_with_structured_output(vllm: VllmServer) -> None:
+    path = artifacts() / "baseline_openai.json"
+    command = ("-m", "server.baseline_inference", "--mode", "openai", "--runtime", "in-process")
+    run_agent(vllm, *command, "--model", "tiny", "--decide-every", "20", "--output", str(path))
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert tuple(report["tasks"]) == BENCHMARK
+    assert report["usage"]["calls"] == 30 and report["usage"]["unparsable_answers"] == 0
+
+
+def test_the_submission_script_plays_with_structured_output(vllm: VllmServer) -> None:
+    said = run_agent(vllm, "inference.py", "--decide-every", "20")
+    (artifacts() / "inference.txt").write_text(said, encoding="utf-8")
+    assert said.count("[STEP]") == 600 and said.count("[END] success=true") == 3
+    assert "unparsable" in said and "'unparsable_answers': 0" in said

@@ -1,0 +1,36 @@
+"""One report on a small log, simulated once for all tests of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmserve_env.evaluation.parallel import Threads
+from llmserve_env.planning.report.gather import ReportData, ReportOptions, gather
+from llmserve_env.planning.tuning import freezing
+from llmserve_env.tasks.catalog import load_task
+from tests.own_tasks import traced_task, write_log, write_task
+
+OPTIONS = ReportOptions(num_episodes=1, num_configurations=8, num_tuning_seeds=1, max_replicas=4)
+
+
+@pytest.fixture(scope="session")
+def report_data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    """A report as short as it gets."""
+    folder = tmp_path_factory.mktemp("report")
+    write_log(folder)
+    fields = traced_task(id="reported", name="Traffic & <tags>", steps=12, window_s=3)
+    task = load_task(write_task(folder, fields))
+    freezing.freeze(task, num_seeds=1, num_ceiling_seeds=1)
+    return gather(task, OPTIONS, Threads(2))
+
+
+@pytest.fixture(scope="session")
+def report_file(report_data: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of that report."""
+    from llmserve_env.planning.report.page import report_page
+
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(report_data, "llmserve report reported.yaml"), encoding="utf-8")
+    return path
