@@ -1,4 +1,4 @@
-"""Record vLLM with `gpu --out DIR [--engine NAME] [--run NAME]`, then gather the runs with `pack --source DIR --out DIR`."""
+"""Record vLLM (`gpu --out DIR [--engine NAME] [--run NAME]`) and gather the runs (`pack --source DIR --out DIR`)."""
 
 from __future__ import annotations
 
