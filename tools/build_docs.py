@@ -98,7 +98,9 @@ def reward_table() -> str:
         [f"`{term}`", sign, meaning, *(f"{getattr(task.reward.weights, term):g}" for task in tasks)]
         for term, (sign, meaning) in REWARD_TERMS.items()
     ]
-    return table(["term, 0 to 1", "weight", "meaning, for one window", *(task.id.split("_")[0] for task in tasks)], rows)
+    return table(
+        ["term, 0 to 1", "weight", "meaning, for one window", *(task.id.split("_")[0] for task in tasks)], rows
+    )
 
 
 def settings_table() -> str:
