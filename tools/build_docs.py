@@ -27,7 +27,7 @@ BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)",
 
 
 def knob_table() -> str:
-    """The action."""
+    """Table of the knobs."""
     defaults = ServingKnobs()
     rows = []
     for knob in KNOBS:
@@ -38,18 +38,18 @@ def knob_table() -> str:
 
 
 def observation_table() -> str:
-    """Fields of the wire observation."""
+    """Table of the wire observation's fields."""
     fields = ServeObservation.model_fields.items()
     return table(["field", "meaning"], [[f"`{name}`", field.description or "–"] for name, field in fields])
 
 
 def feature_table() -> str:
-    """The RL observation vector."""
+    """Table of the RL observation vector."""
     return table(["#", "feature", "scale"], [[str(i), f"`{name}`", how] for i, (name, how) in enumerate(FEATURES)])
 
 
 def task_table() -> str:
-    """The benchmark's tasks side by side."""
+    """Table of the core suite's tasks."""
     tasks = [load_task(name) for name in BENCHMARK]
     loads = [describe(task.workload) for task in tasks]
 
@@ -92,7 +92,7 @@ REWARD_TERMS = {
 
 
 def reward_table() -> str:
-    """Terms of the reward and their weights."""
+    """Table of the reward terms and their weights."""
     tasks = [load_task(name) for name in BENCHMARK]
     rows = [
         [f"`{term}`", sign, meaning, *(f"{getattr(task.reward.weights, term):g}" for task in tasks)]
@@ -104,7 +104,7 @@ def reward_table() -> str:
 
 
 def settings_table() -> str:
-    """The server's settings."""
+    """Table of the server's settings."""
     rows = []
     for name, field in Settings.model_fields.items():
         default = "the user's data folder" if field.default_factory else f"`{json.dumps(field.default)}`"
@@ -113,7 +113,7 @@ def settings_table() -> str:
 
 
 def policy_table() -> str:
-    """The shipped policies, from their cards."""
+    """Table of the shipped policies, from their cards."""
     rows = []
     for name in (*BENCHMARK, GENERALIST):
         card = json.loads((ROOT / "llmserve_env" / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
