@@ -17,7 +17,7 @@ RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler
     && find /opt/llmserve/venv -path '*site-packages*' \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \
         -o -name '*.map' -o -name '*arrow_flight*' -o -name '*_flight.*' \) -delete \
     && python -c 'import psycopg_pool, pyarrow.dataset, pyarrow.parquet'
-# Compiled for any machine of this architecture, because the one that runs the image is another one.
+# Compiled for any machine of this architecture, because the image runs on another machine.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
 # From another folder, so that it is the installed package whose kernels are kept.
 RUN cd /opt && llmserve evaluate --agent heuristic ppo --task all --episodes 1
@@ -38,7 +38,7 @@ ENV PATH=/opt/llmserve/venv/bin:$PATH \
     ENV_README_PATH=/app/env/README.md \
     ENABLE_WEB_INTERFACE=true
 USER 1000:1000
-# 7860 is where a Space is looked for, 8000 where OpenEnv looks.
+# Spaces use port 7860, OpenEnv uses 8000.
 EXPOSE 7860 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]

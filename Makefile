@@ -1,4 +1,4 @@
-# Everything a newcomer types starts here. `make help` lists it; every target may be run first on a fresh machine.
+# `make help` lists the targets. Every target works on a fresh machine, without running another one first.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Hashes pin every file; --no-deps keeps the list itself the whole truth.
+# Hashes pin every file; --no-deps makes pip install exactly the files listed.
 PIP_INSTALL_LOCKED := $(PIP) install --require-hashes --no-deps
 
 # The CPU build of torch that pip finds is not the registry's file, so torch alone is pinned without a hash.
@@ -17,9 +17,9 @@ TORCH ?= torch==2.13.0
 
 # Extras the test suite needs besides the default install; `make test TEST_EXTRAS=` leaves them out.
 TEST_EXTRAS ?= train
-# What `make test` selects; `real` needs a live engine that no test starts by itself.
+# What `make test` selects; `real` tests need a live engine, which no test starts by itself.
 MARKERS ?= not real
-# Test processes; 0 runs everything in one.
+# Number of test processes; 0 runs everything in one process.
 JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
@@ -72,23 +72,23 @@ serve: setup ## Serve the environment and its page at http://127.0.0.1:7860/web 
 ##@ Test
 
 .PHONY: test
-test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) $(if $(POSTGRES_TESTS),postgres) ## Run every test: fast, slow and browser
+test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) $(if $(POSTGRES_TESTS),postgres) ## Run every test, including slow and browser tests
 	$(PYTEST) -m '$(MARKERS)' --cov --cov-report=
 
 .PHONY: validate
-validate: setup ## Run OpenEnv's validator and the endpoint checks against a server started for it
+validate: setup ## Start a server, then run OpenEnv's validator and the endpoint checks on it
 	$(BIN)/python scripts/pre_submission_check.py --skip-tests --skip-docker
 
 .PHONY: test-fast
-test-fast: setup ## Run the fast tests, as a plain `pytest` does
+test-fast: setup ## Run the fast tests, like a plain `pytest`
 	$(PYTEST)
 
 .PHONY: test-nojit
-test-nojit: setup ## Run the engine's tests as plain Python, so that coverage sees inside the compiled core
+test-nojit: setup ## Run the engine's tests without compilation, so that coverage includes the kernels
 	$(if $(NOJIT_TESTS),NUMBA_DISABLE_JIT=1 $(PYTEST) --cov --cov-append --cov-report= $(NOJIT_TESTS),@echo "no engine tests to run")
 
 .PHONY: coverage
-coverage: setup ## Print what the last `make test` and `make test-nojit` covered
+coverage: setup ## Print the coverage of the last `make test` and `make test-nojit`
 	$(BIN)/python -m coverage report
 
 .PHONY: browser
@@ -104,7 +104,7 @@ ifeq ($(CHROMIUM),)
 endif
 
 .PHONY: postgres
-postgres: ## Install PostgreSQL for the tests of shared sessions; where it cannot be, they are skipped
+postgres: ## Install PostgreSQL for the tests of shared sessions; without it they are skipped
 ifeq ($(POSTGRES),)
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
@@ -114,7 +114,7 @@ ifeq ($(POSTGRES),)
 	fi
 endif
 
-# The engine lives in a folder of its own and never enters $(VENV).
+# The live engine is installed in its own folder, separate from $(VENV).
 REAL ?= .real
 
 .PHONY: real-install
@@ -122,19 +122,19 @@ real-install: ## Install vLLM (CPU) and a small random model into .real: 3 GB, a
 	PYTHON=$(PYTHON) tools/install_vllm.sh $(REAL)
 
 .PHONY: real-test
-real-test: setup real-install ## Run the tests that need a live engine: starts vLLM, tries every knob, stops it
+real-test: setup real-install ## Start vLLM and run the tests that need a live engine
 	LLMSERVE_REAL_PYTHON=$(abspath $(REAL))/venv/bin/python LLMSERVE_REAL_MODEL_DIR=$(abspath $(REAL))/model \
 		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/backends/real
 
 .PHONY: real-figures
-real-figures: setup real-install ## Measure the live engine against the simulator again, for docs/fidelity.md and the README
+real-figures: setup real-install ## Repeat the comparison with a live engine for docs/fidelity.md and the README
 	$(BIN)/python -m benchmarks.live_server --engine $(REAL)
 	$(BIN)/python -m tools.figures README.md docs/fidelity.md
 
 ##@ Quality
 
 .PHONY: check
-check: setup types ## Lint, formatting, types and spelling: what CI asks before the tests
+check: setup types ## Check lint, formatting, types and spelling, as CI does before the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
@@ -151,7 +151,7 @@ format: setup ## Format the code and apply the linter's safe fixes
 ##@ Measure and document
 
 .PHONY: bench
-bench: setup ## Measure the engine, the environment, and the agreement with recorded vLLM runs
+bench: setup ## Measure the engine, the environment and the agreement with recorded vLLM runs
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.env
 	$(BIN)/python -m benchmarks.fidelity
@@ -161,7 +161,7 @@ docs: setup ## Rewrite the generated tables in README.md and docs/
 	$(BIN)/python -m tools.build_docs
 
 .PHONY: figures
-figures: setup ## Run every command whose figures stand in README.md and docs/ and put the new ones there: half an hour
+figures: setup ## Rerun every command whose output is shown in README.md and docs/ (half an hour)
 	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
 	$(BIN)/python -m tools.build_docs
 	$(BIN)/python -m tools.draw_episode
@@ -171,12 +171,12 @@ figures: setup ## Run every command whose figures stand in README.md and docs/ a
 
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock'
-# Every lock holds only what the ones before it do not.
+# Each lock file holds only what the previous ones lack.
 names_in = $$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package \1/p' $(1) | sort -u)
 CUDA := torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*
 
 .PHONY: lock
-lock: | $(BIN)/python ## Resolve pyproject.toml again into the pinned, hashed requirements*.txt
+lock: | $(BIN)/python ## Resolve pyproject.toml into the pinned, hashed requirements*.txt
 	$(PIP) install uv
 	$(UV_COMPILE) --upgrade --generate-hashes -o requirements.txt
 	$(UV_COMPILE) --upgrade --generate-hashes --extra dev -c requirements.txt -o requirements-dev.txt \
@@ -188,6 +188,6 @@ lock: | $(BIN)/python ## Resolve pyproject.toml again into the pinned, hashed re
 		$(call names_in,requirements.txt requirements-dev.txt) $$(cat $(VENV)/cuda)
 
 .PHONY: clean
-clean: ## Remove caches and build output; .venv stays
+clean: ## Remove caches and build output, but not .venv
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

@@ -1,1 +1,1 @@
-"""Measurements of the simulator: how exact it is (`fidelity`) and how fast (`engine`). README.md has the figures."""
+"""Programs that measure the accuracy and speed of the project. README.md lists them."""

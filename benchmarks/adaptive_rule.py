@@ -1,7 +1,7 @@
-"""A control rule with two modes and a KV pool that follows its use: the adaptive side of `benchmarks.adaptivity`.
+"""A control rule with two modes and a KV pool that follows its use, for `benchmarks.adaptivity`.
 
-With `foresight` it knows the prompt tokens that will arrive in the next seconds, which no deployed controller can: a
-ceiling. Without, it acts on the last window only: a rule that anybody could run.
+With `foresight` it knows the prompt tokens that will arrive in the next seconds, which no deployed controller can
+know, so it is a ceiling. Without foresight it uses only the last window, so it could be deployed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from llmserve_env.tasks.task import KNOB_NAMES, Task
 from llmserve_env.units import PS_PER_S
 
 REPLICA_PREFILL_TPS = 15_000.0
-"""Prompt tokens per second that one A100 prefills at FP16, about: the unit of `surge_load`."""
+"""Approximate prompt tokens per second that one A100 prefills at FP16: the unit of `surge_load`."""
 FORGET_ACCEPTANCE = 0.03
-"""Without drafts there is no news of their acceptance: the estimate rises by this per step, until a probe is due."""
+"""Acceptance is unknown while drafts are off, so its estimate rises by this per step until drafts are tried again."""
 START_ACCEPTANCE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the rule does in calm (`_calm`) and in a surge (`_surge`), and how it tells them apart."""
+    """Knobs in calm (`_calm`) and in a surge (`_surge`), and the thresholds that distinguish them."""
 
     cap_calm: int
     cap_surge: int
@@ -38,24 +38,24 @@ class Rule:
     kv_margin: float
     depth_calm: int
     min_acceptance: float
-    """Estimated acceptance from which drafts are worth their time."""
+    """Least estimated acceptance at which drafts are used."""
     max_running: int
-    """Running requests per replica up to which drafts are worth their time."""
+    """Most running requests per replica at which drafts are used."""
     tier_calm: int
     tier_surge: int
     priority: int
     surge_load: float
-    """Prefill load per replica from which a second is a surge."""
+    """Least prefill load per replica that counts as a surge."""
     lead_s: int
     lag_s: int
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Rule:
-        """A rule as the data file keeps it."""
+        """A rule read from the data file."""
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def as_mapping(self) -> dict[str, float]:
-        """For the data file."""
+        """The rule as stored in the data file."""
         return asdict(self)
 
 
@@ -82,7 +82,7 @@ START = Rule(128, 128, 0.1, 0.3, 1.0, 0.05, 0, 0.6, 24, 0, 1, 1, 0.5, 1, 2)
 
 
 class RuleAgent:
-    """Plays a rule."""
+    """Play a rule."""
 
     def __init__(self, rule: Rule, *, foresight: bool, name: str = "rule") -> None:
         self.name = name
@@ -99,7 +99,7 @@ class RuleAgent:
         self._load = np.zeros((len(rngs), task.steps))
 
     def attach(self, rollouts: Rollouts) -> None:
-        """See the gateway's count of prompt tokens per second; only `_is_surge` decides how much of it may be used."""
+        """Receive the prompt tokens of every second; only `_is_surge` decides how many of them may be used."""
         steps, replicas = rollouts.task.steps, rollouts.task.deployment.replicas
         requests, environment = rollouts.engine.state.requests, rollouts.engine.state.environment
         for e in range(rollouts.num_episodes):

@@ -20,7 +20,7 @@ SHOWN_ERRORS = {"ttft_p95": "TTFT p95", "e2e_mean": "mean end-to-end", "makespan
 
 
 def recorded_rows() -> list[tuple[str, str, str]]:
-    """Recorded decisions and latencies of vLLM."""
+    """Rows for the recorded decisions and latencies of vLLM."""
     virtual = check_virtual(DEFAULT_TRUTH / VIRTUAL_SET)
     real, _ = check_real(DEFAULT_TRUTH / REAL_SET)
     figures = summary(virtual, real)
@@ -41,7 +41,7 @@ def recorded_rows() -> list[tuple[str, str, str]]:
 
 
 def live_row() -> tuple[str, str, str]:
-    """The live server, as it was measured last."""
+    """Row for the latest measurement of the live server."""
     content = live_server.found()
     cells = [
         f"costs fitted to {live_server.COSTS[costs]}: "
@@ -56,7 +56,7 @@ def live_row() -> tuple[str, str, str]:
 
 
 def measured_row() -> tuple[str, str, str]:
-    """The H200's iteration times that no fit has seen."""
+    """Row for the H200's iteration times that were left out of the fit."""
     found = {tier: errors(MEASURED, tier, FIT_FILES, held_out_only=True) for tier in TIER_NAMES}
     return (
         "iterations of Llama-3-8B measured on an H200 and left out of the fit, median (p95) error",

@@ -1,4 +1,4 @@
-"""The least an OpenEnv server can do, to compare with: `python -m benchmarks.echo_server`, on a port of its own."""
+"""A minimal OpenEnv server for comparison: `python -m benchmarks.echo_server` serves on a free port."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class EchoAction(Action):
 
 
 class EchoObservation(Observation):
-    """The message again."""
+    """The same message."""
 
     message: str = ""
 
 
 class EchoEnvironment(Environment):
-    """Says what it is told."""
+    """Repeats every message."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -36,12 +36,12 @@ class EchoEnvironment(Environment):
         self._steps = 0
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_kwargs: Any) -> EchoObservation:
-        """Start over."""
+        """Start a new episode."""
         self._steps = 0
         return EchoObservation(message="", reward=0.0)
 
     def step(self, action: EchoAction, timeout_s: float | None = None, **_kwargs: Any) -> EchoObservation:
-        """Answer."""
+        """Repeat the message."""
         self._steps += 1
         return EchoObservation(message=action.message, reward=1.0)
 
@@ -52,13 +52,13 @@ class EchoEnvironment(Environment):
 
 
 def main() -> None:
-    """Serve on any free port and say which."""
+    """Serve on a free port and print its address."""
     limits = ConcurrencyConfig(max_concurrent_envs=512, session_timeout=3600)
     app = create_fastapi_app(EchoEnvironment, EchoAction, EchoObservation, concurrency_config=limits)
     bound = listening_socket("127.0.0.1", 0)
     logging.basicConfig(level="INFO")
     logging.getLogger("echo").info("open http://127.0.0.1:%d/web", bound.getsockname()[1])
-    # The transport of our own server, so that what is compared is the environment.
+    # The same transport as our server, so that only the environments differ.
     config = uvicorn.Config(app, ws=DirectProtocol, ws_per_message_deflate=False, access_log=False, log_level="warning")
     uvicorn.Server(config).run(sockets=[bound])
 

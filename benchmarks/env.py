@@ -1,4 +1,4 @@
-"""Environment speed: full steps with observation, reward and info, one core.
+"""Environment speed: full steps with observation, reward and info, on one core.
 
     python -m benchmarks.env [--json]
 
@@ -43,7 +43,7 @@ def best_rate(run: Callable[[], int]) -> float:
 
 
 def single_rate(task: str, is_random: bool) -> float:
-    """One Gymnasium environment, episode after episode (resets are not timed apart: they are part of it)."""
+    """One Gymnasium environment, episode after episode, resets included."""
     env = LLMServeGymEnv(task)
     env.action_space.seed(0)
     actions = [env.action_space.sample() if is_random else STEADY_ACTION for _ in range(env.task.steps)]

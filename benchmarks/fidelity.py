@@ -1,4 +1,4 @@
-"""The simulator against recorded runs of vLLM: `python -m benchmarks.fidelity [--truth DIR] [--json]`.
+"""Compare the simulator with recorded runs of vLLM: `python -m benchmarks.fidelity [--truth DIR] [--json]`.
 
 Virtual-clock runs must be equal, decision by decision. Real runs are compared in their latencies, with a step cost
 fitted to each run; errors are fractions of the recorded value (0.02 is 2 %).
@@ -50,12 +50,12 @@ class RealResult:
 
 
 def missing_sets(truth: Path) -> list[str]:
-    """Recorded sets that are not there."""
+    """Recorded sets that are missing."""
     return [name for name in SETS if not (truth / name / "runs.json").is_file()]
 
 
 def check_virtual(directory: Path) -> list[VirtualResult]:
-    """Every run of a virtual-clock set; a run that cannot be read or served counts as different."""
+    """Every run of a virtual-clock set; a run that cannot be read or simulated counts as different."""
     unreadable: dict[str, str] = {}
     results = [_check_virtual_run(run) for run in load_runs(directory, unreadable)]
     return results + [VirtualResult(name, 0, 0, 0, reason) for name, reason in unreadable.items()]
@@ -72,7 +72,7 @@ def _check_virtual_run(run: RecordedRun) -> VirtualResult:
 
 
 def check_real(directory: Path) -> tuple[list[RealResult], dict[str, str]]:
-    """(every run of a real set that can be served, reasons why others cannot, by run)."""
+    """(every run of a real set that can be simulated, reasons for the others by run)."""
     failed: dict[str, str] = {}
     results = []
     for run in load_runs(directory, failed):
@@ -84,7 +84,7 @@ def check_real(directory: Path) -> tuple[list[RealResult], dict[str, str]]:
 
 
 def _refusal(run: RecordedRun) -> str | None:
-    """Why the engine cannot be set up like this run."""
+    """The reason why the engine cannot be configured like this run."""
     try:
         recorded_engine(run, fit_step_cost(run.steps))
     except ValueError as error:
@@ -120,7 +120,7 @@ def _latencies(arrivals_s: Any, first_s: Any, last_s: Any) -> dict[str, float]:
 
 
 def _drafts_note(run: RecordedRun) -> str:
-    """The engine drafts to a constant depth; an n-gram lookup does not always find as many tokens."""
+    """Note on drafts: the engine uses a constant depth, while an n-gram lookup may find fewer tokens."""
     decodes = run.items.drafts[run.items.kind == 0]
     short = int((decodes < run.options.speculation_depth).sum())
     return f"{short} of {len(decodes)} decode items with fewer drafts than the depth" if short else ""
@@ -131,7 +131,7 @@ def _recorded_preemptions(run: RecordedRun) -> int:
 
 
 def summary(virtual: list[VirtualResult], real: list[RealResult]) -> dict[str, Any]:
-    """The figures that `--json` prints; medians are over runs, None where there is no run."""
+    """The figures that `--json` prints; medians are over runs; None without runs."""
     return {
         "virtual": {
             "runs": len(virtual),
@@ -149,7 +149,7 @@ def summary(virtual: list[VirtualResult], real: list[RealResult]) -> dict[str, A
 
 
 def print_virtual(results: list[VirtualResult]) -> None:
-    """One line per run, and what differs."""
+    """One line per run with its first difference."""
     print(f"Virtual-clock runs: {sum(r.difference is None for r in results)} of {len(results)} exact")
     print(f"  {'run':26}{'iterations':>11}{'items':>10}{'preemptions':>13}{'largest time error':>20}  result")
     for r in results:
@@ -161,7 +161,7 @@ def print_virtual(results: list[VirtualResult]) -> None:
 
 
 def print_real(results: list[RealResult], failed: dict[str, str]) -> None:
-    """Errors in per cent, a line per run and the medians."""
+    """Errors in per cent: one line per run, and the medians."""
     print(f"\nReal runs: {len(results)}; errors in per cent of the recorded value, step cost fitted per run")
     print(f"  {'run':26}" + "".join(f"{name:>10}" for name in ERROR_NAMES) + f"{'preemptions':>13}{'recorded':>10}")
     for r in results:

@@ -1,8 +1,8 @@
-"""A live vLLM beside the simulator: `python -m benchmarks.live_server [--engine .real]`.
+"""Compare a live vLLM with the simulator: `python -m benchmarks.live_server [--engine .real]`.
 
-With `--engine` (where `make real-install` has put vLLM and its small model) it measures, for a quarter of an hour: it
-starts the server, calibrates a profile, and plays the same task, seeds and policy on both at three loads. What it finds
-is kept in `live_server_found.json` and drawn; without `--engine` it prints what was found last.
+With `--engine` (the folder into which `make real-install` put vLLM and its small model) it measures for a quarter of an
+hour: it starts the server, calibrates a profile, and plays the same task, seeds and policy on both at three loads. The
+result is stored in `live_server_found.json` and drawn. Without `--engine` it prints the latest result.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from llmserve_env.cli.main import main as llmserve
 FILE = Path(__file__).with_name("live_server_found.json")
 PICTURE = FILE.parent.parent / "docs" / "images" / "live_server.png"
 MEMORY_FOLDER = Path("/dev/shm")
-"""The scheduler writes while it runs; a disk that others use would hold it up."""
+"""The scheduler writes while it runs; a busy disk would slow it down."""
 LOADS = ("0.3", "1", "2")
 FIRST_SEED, SEEDS = 2, 3
 ROUNDS = 3
-"""Of the probing load: long enough to average over what a shared machine does."""
+"""Rounds of the probing load: enough to average over the drift of a shared machine."""
 BARS = {"throughput_tps": 0.10, "ttft_ms": 0.20, "e2e_ms": 0.20}
 LABELS = {"throughput_tps": "throughput", "ttft_ms": "mean TTFT", "e2e_ms": "mean end-to-end"}
 COSTS = {"profile": "the calibration before it", "run": "the compared run"}
 
 
 def measure(engine: Path) -> dict[str, Any]:
-    """Both sides of every load and seed."""
+    """Measure both sides at every load and seed."""
     with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as temporary:
         folder = Path(temporary)
         options = LaunchOptions(
             python=engine.absolute() / "venv" / "bin" / "python",
             model=engine.absolute() / "model",
             folder=folder / "control",
-            # A front end that wakes for every token takes the processor from an engine on the same machine.
+            # A front end that wakes up for every token would take processor time from the engine.
             extra=("--stream-interval", "4"),
         )
         profile, figures = folder / "live.json", folder / "figures.json"
@@ -61,7 +61,7 @@ def _run(*arguments: str) -> None:
 
 
 def summary(figures: dict[str, Any], started_in_s: float) -> dict[str, Any]:
-    """What is worth keeping of a comparison."""
+    """The part of a comparison that is stored."""
     runs = [run for run in figures["runs"] if run["is_refitted"]]
     return {
         "errors": figures["mean_errors"],
@@ -75,7 +75,7 @@ def summary(figures: dict[str, Any], started_in_s: float) -> dict[str, Any]:
 
 
 def found() -> dict[str, Any]:
-    """What the last measurement found."""
+    """The latest stored result."""
     content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return content
 
@@ -86,7 +86,7 @@ def worst(errors: dict[str, dict[str, float]], name: str) -> float:
 
 
 def missed(content: dict[str, Any]) -> list[str]:
-    """Bars that do not hold."""
+    """Bars that are not met."""
     return [
         f"costs fitted to {COSTS[costs]}, {float(rate):g} rps: {LABELS[name]} {by_name[name]:+.1%}"
         for costs, errors in content["errors"].items()
@@ -97,7 +97,7 @@ def missed(content: dict[str, Any]) -> list[str]:
 
 
 def as_table(content: dict[str, Any]) -> str:
-    """The table, and under what circumstances it came about."""
+    """The table and the conditions of the measurement."""
     rows = [
         [COSTS[costs], f"{float(rate):g}", *(f"{by_name[name]:+.1%}" for name in LABELS)]
         for costs, errors in content["errors"].items()
@@ -115,7 +115,7 @@ def as_table(content: dict[str, Any]) -> str:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", type=Path, metavar="DIR", help="measure with the vLLM installed there")
+    parser.add_argument("--engine", type=Path, metavar="DIR", help="folder with vLLM; measure with it")
     asked = parser.parse_args()
     if asked.engine is not None:
         FILE.write_text(json.dumps(measure(asked.engine), indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Many clients in one process, light enough that the server is what is measured."""
+"""Many lightweight clients in one process, so that the server is the bottleneck."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS_PER_EPISODE = 200
 
 @dataclass(slots=True)
 class Load:
-    """What the clients saw."""
+    """The clients' measurements."""
 
     latencies_s: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Load:
         return len(self.latencies_s) / self.seconds
 
     def quantile_ms(self, fraction: float) -> float:
-        """Of step latencies."""
+        """Percentile of the step latencies."""
         ordered = sorted(self.latencies_s)
         return 1e3 * ordered[min(int(fraction * len(ordered)), len(ordered) - 1)]
 
@@ -42,7 +42,7 @@ class HttpConnection:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Send a request; return status and body of the answer."""
         content = json.dumps(body).encode()
         lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}"]
         self._writer.write("\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + content)
@@ -56,14 +56,14 @@ class HttpConnection:
 
 
 class Start:
-    """All clients begin to step together, when every one of them has its session; the clock runs from then on."""
+    """A barrier: all clients start stepping together once every one has a session, and the clock starts then."""
 
     def __init__(self, clients: int, seconds: float, on_start: Callable[[], None]) -> None:
         self._barrier, self._seconds, self._on_start = asyncio.Barrier(clients), seconds, on_start
         self.began = self.end = 0.0
 
     async def wait(self) -> None:
-        """Until all are there."""
+        """Wait until all clients have arrived."""
         if await self._barrier.wait() == 0:
             self._on_start()
             self.began = time.perf_counter()
@@ -131,7 +131,7 @@ async def run_load(
     action: dict[str, Any],
     on_start: Callable[[], None] = lambda: None,
 ) -> Load:
-    """All clients at once for some seconds."""
+    """Run all clients at once for some seconds."""
     load, start = Load(), Start(sessions, seconds, on_start)
     await asyncio.gather(
         *(client(index, port, _seeded(reset, index), action, load, start) for index in range(sessions))

@@ -1,4 +1,4 @@
-"""Tables as the documents show them."""
+"""Markdown tables for the documents."""
 
 from __future__ import annotations
 

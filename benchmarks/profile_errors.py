@@ -1,7 +1,7 @@
-"""Profiles beside measured iterations: `python -m benchmarks.profile_errors [--composed]`.
+"""Compare profiles with measured iterations: `python -m benchmarks.profile_errors [--composed]`.
 
-By default the measured profile on points that no fit has seen, tier by tier; with `--composed` the profile summed from
-single kernels beside the one measured as a whole.
+By default it prints the errors of the measured profile on points left out of the fit, by tier. With `--composed` it
+compares the profile summed from single kernels with the one measured as a whole.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def points_of(files: Sequence[str]) -> list[Point]:
 
 
 def errors(profile: str, tier: str, files: Sequence[str], held_out_only: bool) -> FitError:
-    """Of the profile on one tier's points."""
+    """Errors of the profile on one tier's points."""
     compared = compare(load_profile(profile), tier, points_of(files), held_out_only)
     return error_of([c.predicted_ms for c in compared], [c.point.ms for c in compared])
 
 
 def held_out() -> str:
-    """The measured profile on what its fit has not seen."""
+    """Errors of the measured profile on points left out of its fit."""
     rows = []
     occasions: list[tuple[str, Sequence[str], bool]] = [("left out of the fit", FIT_FILES, True)]
     occasions += [(f"another occasion, `{name}`", (name,), False) for name in OTHER_OCCASIONS]
@@ -66,7 +66,7 @@ def held_out() -> str:
 
 
 def composed() -> str:
-    """Composed and measured, iteration by iteration in FP16."""
+    """Composed and measured times of typical FP16 iterations."""
     costs = [load_profile(name).costs() for name in (MEASURED, COMPOSED)]
     rows = []
     for label, decode, prefill in ITERATIONS:
@@ -81,7 +81,7 @@ def composed() -> str:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--composed", action="store_true", help="the composed profile beside the measured one")
+    parser.add_argument("--composed", action="store_true", help="compare the composed profile with the measured one")
     print(composed() if parser.parse_args().composed else held_out())
 
 

@@ -1,4 +1,4 @@
-"""The compiled engine on a recorded vLLM run: what it did, and where that first differs from the record."""
+"""Simulate a recorded vLLM run and find the first difference from the record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a scheduler did, iteration by iteration, as columns that compare at once."""
+    """Decisions of a scheduler, iteration by iteration, as columns that are easy to compare."""
 
     items: Ints
     """[item, (iteration, request, tokens, computed before, drafts)], in batch order."""
@@ -40,12 +40,12 @@ class Decisions:
 
 
 def recorded_engine(run: RecordedRun, cost: StepCost, *, log_rows: int = 0, caching: bool = True) -> Engine:
-    """An engine with the limits, requests and draft verdicts of a recorded run; without its prefix cache if told so."""
+    """An engine with the limits, requests and draft verdicts of a recorded run; optionally without its prefix cache."""
     options = run.options
     deployment = Deployment(
         costs=cost.gpu_costs(),
         block_tokens=options.block_tokens,
-        # A record that really runs more requests at once than the engine can hold differs in its decisions.
+        # A record that runs more requests at once than the engine can hold shows up as a difference in decisions.
         max_running=min(options.max_running, MAX_RUNNING),
         token_budget=options.token_budget,
         max_model_len=options.max_model_len,
@@ -59,7 +59,7 @@ def recorded_engine(run: RecordedRun, cost: StepCost, *, log_rows: int = 0, cach
         num_blocks_override=options.num_blocks,
     )
     table = RequestTable(**{field.name: getattr(run.requests, field.name) for field in fields(RequestTable)})
-    # vLLM takes any integers as priorities; only their order matters.
+    # vLLM accepts any integers as priorities; only their order matters.
     table = replace(table, priority=np.unique(table.priority, return_inverse=True)[1])
     engine = Engine(deployment, table, 0, log_rows=log_rows)
     engine.replay_acceptance(list(run.acceptance))
@@ -79,18 +79,18 @@ def serve_all(engine: Engine, run: RecordedRun) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a replay of a virtual-clock run relates to its record."""
+    """Comparison of the replay of a virtual-clock run with its record."""
 
     difference: str | None
-    """The first difference in words; None when all is equal."""
+    """The first difference in words; None if there is none."""
     largest_time_error_ps: int
-    """Between a token's time and its record, over the tokens that both have."""
+    """Largest difference between simulated and recorded token times."""
 
 
 def compare(run: RecordedRun, cost: StepCost) -> Comparison:
-    """Decisions, free blocks, preemptions and token times against the record; then the same run with jumps."""
+    """Compare decisions, free blocks, preemptions and token times with the record; then compare a run with jumps."""
     recorded = recorded_decisions(run)
-    # Twice the record leaves room for a run that goes wrong.
+    # Twice the recorded length leaves room for a run that deviates.
     log_rows = 2 * (2 * len(recorded.items) + len(recorded.times_ps) + len(run.events)) + 1_000
     engine = recorded_engine(run, cost, log_rows=log_rows)
     stepped = serve_all(engine, run)
@@ -103,8 +103,8 @@ def compare(run: RecordedRun, cost: StepCost) -> Comparison:
 
 
 def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) -> str | None:
-    """The same run with closed-form jumps, where they apply: first and last tokens must not move by a picosecond."""
-    # Random prompts share nothing: without a preemption no block is ever hit, so the cache can be left out.
+    """Repeat the run with closed-form jumps where they apply; first and last token times must be identical."""
+    # Random prompts share no tokens, so without preemptions no cached block is hit and the cache can be off.
     if run.options.async_scheduling or (run.options.prefix_caching and any(e.event == "preempt" for e in run.events)):
         return None
     jumped = serve_all(recorded_engine(run, cost, caching=False), run)
@@ -119,7 +119,7 @@ def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) ->
 def engine_decisions(log: Ints) -> Decisions:
     """The engine's log (rows of kind and seven values) as columns."""
     kinds = log[:, 0]
-    # An iteration's own row comes after its items and preemptions.
+    # The row of an iteration comes after its items and preemptions.
     iteration = np.cumsum(kinds == LOG_STEP)
     step, item, preempt, emit = (log[kinds == kind] for kind in (LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT))
     emit = emit[np.argsort(emit[:, 2], kind="stable")]

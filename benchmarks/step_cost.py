@@ -1,4 +1,4 @@
-"""Iteration cost with linear terms: of the recorded virtual-clock runs, and fitted to the recorded real runs."""
+"""Linear iteration costs: given by recorded virtual-clock runs, or fitted to recorded real runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StepCost:
     """Per attended (query, key) pair of a prefill item."""
 
     def gpu_costs(self) -> GpuCosts:
-        """The same cost as the engine takes it; a draft is free, loading and transfers do not occur."""
+        """The same cost in the engine's format; drafts are free, and loading and transfers do not occur."""
         tier = TierCosts(
             overhead_ps=self.overhead_ps,
             per_sequence_ps=self.per_sequence_ps,
@@ -85,8 +85,10 @@ def _iteration_seconds(steps: RecordedSteps) -> NDArray[np.float64]:
     lead_s = np.append(0.0, steps.scheduled_at_s[1:] - steps.ended_at_s[:-1])
     busy_before = steps.num_running_before > 0
     if not busy_before.any():
-        raise ValueError("every recorded iteration begins on an idle engine; a step cost needs consecutive iterations")
-    # After an idle time the iteration begins with its own scheduling, which has the usual lead.
+        raise ValueError(
+            "every recorded iteration starts on an idle engine; fitting a step cost needs consecutive iterations"
+        )
+    # After idle time an iteration starts with its scheduling, which takes the usual time.
     lead_s = np.where(busy_before, lead_s, np.median(lead_s[busy_before]))
     return lead_s + steps.ended_at_s - steps.scheduled_at_s
 

@@ -1,4 +1,4 @@
-"""What a lookup table loses against the simulator it was exported from: `python -m benchmarks.table_backend`.
+"""Compare a lookup table with the simulator it was exported from: `python -m benchmarks.table_backend`.
 
 Every task's table is exported, and constant actions play one seed on both; the figures are rewards per step.
 """
@@ -32,7 +32,7 @@ CONSTANTS: dict[str, list[int]] = {
 
 
 def mean_reward(env: Any, action: list[int]) -> float:
-    """Of a whole episode under one action."""
+    """Mean reward of a whole episode under one action."""
     env.reset(seed=SEED)
     rewards, is_over = [], False
     while not is_over:
@@ -42,7 +42,7 @@ def mean_reward(env: Any, action: list[int]) -> float:
 
 
 def compared() -> str:
-    """The table, and what the exports took."""
+    """The comparison table and the time of the exports."""
     both: dict[str, list[str]] = {name: [] for name in CONSTANTS}
     took = []
     for task_id in BENCHMARK:

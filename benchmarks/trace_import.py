@@ -1,4 +1,4 @@
-"""Import of a large request log: seconds and peak memory, measured in a process of its own.
+"""Measure the time and peak memory of importing a large request log, in a child process.
 
 python -m benchmarks.trace_import --rows 5000000 --format csv
 """
@@ -57,7 +57,7 @@ def _write_rows(file: TextIO, columns: list[list[Any]], kind: str) -> None:
 
 
 def import_log(log: Path, kind: str, output: Path) -> None:
-    """What the child process does: import, then tell its own cost."""
+    """Run in the child process: import the log and print the cost."""
     from llmserve_env.workloads.traces.formats import resolve_format
     from llmserve_env.workloads.traces.importing import import_trace
 
@@ -69,7 +69,7 @@ def import_log(log: Path, kind: str, output: Path) -> None:
 
 
 def main() -> int:
-    """Write a log, import it in a child process, print what that took."""
+    """Write a log, import it in a child process and print the cost."""
     if sys.argv[1:2] == [_CHILD]:
         import_log(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
         return 0

@@ -1,4 +1,4 @@
-"""Where the time of a training run goes: `python -m benchmarks.training [--steps 120000]`; needs the training extra."""
+"""Time a training run by part: `python -m benchmarks.training [--steps 120000]`; needs the training extra."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llmserve_env.training.settings import TrainingRun, hyper_parameters
 
 
 def trained(task: str, steps: int, folder: Path) -> Trained:
-    """A policy like the shipped one, in a folder of its own."""
+    """Train a policy like the shipped one in a separate folder."""
     return train(
         TrainingRun(
             name=task,

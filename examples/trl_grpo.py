@@ -1,13 +1,13 @@
-"""Teach a language model to operate the service: TRL's GRPO, rewarded by the environment through its OpenEnv client.
+"""Train a language model to control serving with TRL's GRPO, rewarded by the environment through its OpenEnv client.
 
 Needs a server (`uvicorn server.app:app --port 7860`) and `pip install trl transformers datasets`. Then
 
     python examples/trl_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --url http://localhost:7860 --steps 200
 
-A prompt shows the model a moment of an episode; its answer is a JSON action. The environment lives through the same
-episode up to that moment, serves some windows under the answer, and their mean reward is the reward of the answer. What
-is not an action earns the lowest reward there is. `--tiny` uses a random model of a few thousand weights, to try the
-plumbing.
+A prompt shows the model one moment of an episode, and its answer is a JSON action. The environment replays the episode
+up to that moment and serves several windows under the action; their mean reward is the reward of the answer. An answer
+that is not an action gets the lowest possible reward. `--tiny` uses a random model of a few thousand weights, to test
+the setup.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WINDOWS_REWARDED = 5
 
 
 def reach(env: LLMServeEnv, task_id: str, seed: int, step: int) -> list[str]:
-    """Bring the session to a step of an episode under the default knobs; the windows just before it, as text."""
+    """Advance the session to a step under the default knobs; return the windows just before it as text."""
     task = load_task(task_id)
     observation = env.reset(task_id=task_id, seed=seed)
     shown = []
@@ -47,7 +47,7 @@ def reach(env: LLMServeEnv, task_id: str, seed: int, step: int) -> list[str]:
 
 
 def make_dataset(env: LLMServeEnv, task_id: str, size: int) -> Dataset:
-    """Moments of training episodes, as prompts with what it takes to get back to them."""
+    """Moments of training episodes, as prompts with the data needed to return to them."""
     rows = []
     for index in range(size):
         seed, step = SEED_RANGES["training"][index], 5 + (7 * index) % 60
@@ -60,7 +60,7 @@ def make_dataset(env: LLMServeEnv, task_id: str, size: int) -> Dataset:
 
 
 def make_reward(env: LLMServeEnv) -> Any:
-    """The reward function: what the environment pays for an answer."""
+    """The reward function: the environment's mean reward under each answer."""
 
     def serving_reward(
         completions: Sequence[Any], task_id: Sequence[str], seed: Sequence[int], step: Sequence[int], **_: Any
@@ -111,12 +111,12 @@ def tiny_model(folder: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Train, and return what was logged."""
+    """Train and return the log."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://localhost:7860")
     parser.add_argument("--task", default="bursty_workload")
     parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct")
-    parser.add_argument("--tiny", action="store_true", help="a random model, to try the plumbing without a download")
+    parser.add_argument("--tiny", action="store_true", help="use a random model, to test the setup without a download")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--generations", type=int, default=4, help="answers per prompt")

@@ -1,4 +1,4 @@
-"""Chromium for the tests that look at pages."""
+"""Chromium for the browser tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task files of one's own, small enough for tests."""
+"""User task files, small enough for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRACE_S = 120.0
 
 
 def own_task(**changes: Any) -> dict[str, Any]:
-    """Fields of a task that leaves out what it may."""
+    """Fields of a task without its optional fields."""
     fields: dict[str, Any] = {
         "id": "my_task",
         "name": "My task",

@@ -1,4 +1,4 @@
-"""What the benchmarks make of their measurements; the measurements themselves are run by hand, on a quiet machine."""
+"""How the benchmarks summarise measurements; the measurements are run by hand on a quiet machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relative links in the documents lead somewhere."""
+"""Relative links in the documents resolve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures in the documents name the command that printed them, and can be printed again."""
+"""Figures in the documents name the command that printed them and can be reproduced."""
 
 from __future__ import annotations
 

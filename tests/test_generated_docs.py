@@ -1,4 +1,4 @@
-"""Tables in the README and the documents are what the code says."""
+"""Generated tables in the README and the documents match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows works: its Python runs as printed, its commands exist."""
+"""The README's Python runs as printed, and its commands exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions at the borders of the engine."""
+"""Unit conversions where data enters and leaves the engine."""
 
 from __future__ import annotations
 

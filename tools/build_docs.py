@@ -1,6 +1,6 @@
 """Rewrite the generated tables in README.md and docs/ from the code: `python -m tools.build_docs [--check]`.
 
-A block stands between `<!-- generated: NAME -->` and `<!-- end -->`; what is between them comes from `BLOCKS[NAME]`.
+The text between `<!-- generated: NAME -->` and `<!-- end -->` is replaced by the output of `BLOCKS[NAME]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)",
 
 
 def knob_table() -> str:
-    """The action."""
+    """Table of the knobs."""
     defaults = ServingKnobs()
     rows = []
     for knob in KNOBS:
@@ -38,18 +38,18 @@ def knob_table() -> str:
 
 
 def observation_table() -> str:
-    """Fields of the wire observation."""
+    """Table of the wire observation's fields."""
     fields = ServeObservation.model_fields.items()
     return table(["field", "meaning"], [[f"`{name}`", field.description or "–"] for name, field in fields])
 
 
 def feature_table() -> str:
-    """The RL observation vector."""
+    """Table of the RL observation vector."""
     return table(["#", "feature", "scale"], [[str(i), f"`{name}`", how] for i, (name, how) in enumerate(FEATURES)])
 
 
 def task_table() -> str:
-    """The benchmark's tasks side by side."""
+    """Table of the core suite's tasks."""
     tasks = [load_task(name) for name in BENCHMARK]
     loads = [describe(task.workload) for task in tasks]
 
@@ -82,27 +82,29 @@ def task_table() -> str:
 REWARD_TERMS = {
     "throughput": (
         "α",
-        "goodput: answers within their SLO, by value of their class and tier, over the traffic offered",
+        "goodput: requests that met their SLO, weighted by the value of class and tier, over offered traffic",
     ),
-    "latency": ("−β", "mean of the wait for the first token over its SLO and the slowness of the stream"),
-    "violations": ("−γ", "share of requests that missed their SLO, judged once each"),
-    "cost": ("−δ", "bill of busy GPU time and reserved memory, between an idle and a full fleet"),
-    "memory": ("−ε", "KV budget in force, or preemptions; 1 after running out of memory"),
+    "latency": ("−β", "mean of the wait for the first token (relative to its SLO) and the slowness of the stream"),
+    "violations": ("−γ", "share of requests that missed their SLO; each request is judged once"),
+    "cost": ("−δ", "bill for busy GPU time and reserved memory, scaled from an idle to a full fleet"),
+    "memory": ("−ε", "KV budget in force or rate of preemptions, whichever is larger; 1 after running out of memory"),
 }
 
 
 def reward_table() -> str:
-    """Terms of the reward and their weights."""
+    """Table of the reward terms and their weights."""
     tasks = [load_task(name) for name in BENCHMARK]
     rows = [
         [f"`{term}`", sign, meaning, *(f"{getattr(task.reward.weights, term):g}" for task in tasks)]
         for term, (sign, meaning) in REWARD_TERMS.items()
     ]
-    return table(["term, 0 to 1", "weight", "of one window", *(task.id.split("_")[0] for task in tasks)], rows)
+    return table(
+        ["term, 0 to 1", "weight", "meaning, for one window", *(task.id.split("_")[0] for task in tasks)], rows
+    )
 
 
 def settings_table() -> str:
-    """The server's settings."""
+    """Table of the server's settings."""
     rows = []
     for name, field in Settings.model_fields.items():
         default = "the user's data folder" if field.default_factory else f"`{json.dumps(field.default)}`"
@@ -111,12 +113,12 @@ def settings_table() -> str:
 
 
 def policy_table() -> str:
-    """The shipped policies, from their cards."""
+    """Table of the shipped policies, from their cards."""
     rows = []
     for name in (*BENCHMARK, GENERALIST):
-        card = json.loads((ROOT / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
+        card = json.loads((ROOT / "llmserve_env" / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
         score = f"{card['score']['mean']:.3f}"
-        rows.append([f"`weights/{name}`", f"`{card['command']}`", f"{card['best_step']:,}", score])
+        rows.append([f"`{name}`", f"`{card['command']}`", f"{card['best_step']:,}", score])
     return table(["policy", "command", "best step", "score on tuning seeds"], rows)
 
 
@@ -132,7 +134,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def rebuilt(text: str) -> str:
-    """The document with every block as the code has it; other generated blocks are left to their own commands."""
+    """The document with every block regenerated; blocks that other commands write stay as they are."""
 
     def block(match: re.Match[str]) -> str:
         make = BLOCKS.get(match["name"])
@@ -142,7 +144,7 @@ def rebuilt(text: str) -> str:
 
 
 def main() -> int:
-    """Rewrite, or with --check say which documents are out of date."""
+    """Rewrite the documents, or with --check list those that are out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a document is out of date")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Ask every endpoint of a running server: `python tools/check_endpoints.py http://127.0.0.1:7860`.
+"""Check every endpoint of a running server: `python tools/check_endpoints.py http://127.0.0.1:7860`.
 
 Waits for the server to come up, plays a short episode over HTTP and over WebSocket, and prints a line per check.
 """
@@ -24,7 +24,7 @@ FAILURES = (httpx.HTTPError, LLMServeError, AssertionError, OSError, RuntimeErro
 
 
 def wait_for(url: str, timeout_s: float = START_TIMEOUT_S) -> float:
-    """Seconds until /health answers."""
+    """Wait until /health answers and return the seconds it took."""
     started = time.monotonic()
     while True:
         try:
@@ -37,7 +37,7 @@ def wait_for(url: str, timeout_s: float = START_TIMEOUT_S) -> float:
 
 
 def check_pages(url: str) -> str:
-    """Every page that needs no session."""
+    """Request every page that needs no session."""
     for page in PAGES:
         answer = httpx.get(f"{url}{page}", follow_redirects=True, timeout=30.0)
         if answer.status_code != 200:
@@ -46,14 +46,14 @@ def check_pages(url: str) -> str:
 
 
 def check_empty_reset(url: str) -> str:
-    """`{}` is enough to start."""
+    """Check that `{}` is enough to start an episode."""
     answer = httpx.post(f"{url}/reset", json={}, timeout=30.0)
     answer.raise_for_status()
     return f"session {answer.json()['session_id']}"
 
 
 def check_http(url: str) -> str:
-    """The example of the README, to its grade."""
+    """Play the README's example and grade it."""
     with LLMServeEnv.from_url(url) as env:
         observation = env.reset(task_id="static_workload", seed=42)
         while not observation.done:
@@ -62,7 +62,7 @@ def check_http(url: str) -> str:
 
 
 def check_websocket(url: str) -> str:
-    """OpenEnv's own client."""
+    """Play with OpenEnv's client."""
     with LLMServeWSEnv(url).sync() as env:
         env.reset(task_id="bursty_workload", seed=42)
         steps = [env.step(ACTION).observation.step_index for _ in range(3)]
@@ -72,7 +72,7 @@ def check_websocket(url: str) -> str:
 
 
 def check_agents(url: str) -> str:
-    """Every agent that says it can play here does, and every listed task can be played."""
+    """Check that every available agent plays and that every listed task can be played."""
     tasks = [task["id"] for task in httpx.get(f"{url}/tasks", timeout=60.0).raise_for_status().json()["tasks"]]
     played: dict[str, int] = {}
     for task in tasks:
@@ -86,7 +86,7 @@ def check_agents(url: str) -> str:
 
 
 def check_baseline(url: str) -> str:
-    """The deterministic suite."""
+    """Request the deterministic baseline."""
     results: dict[str, Any] = httpx.get(f"{url}/baseline", timeout=120.0).raise_for_status().json()["results"]
     return ", ".join(f"{task} {grades['heuristic']['score']:.3f}" for task, grades in results.items())
 
@@ -102,8 +102,8 @@ CHECKS: dict[str, Callable[[str], str]] = {
 
 
 def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Ask every endpoint of a running server.")
+    """Run all checks."""
+    parser = argparse.ArgumentParser(description="Check every endpoint of a running server.")
     parser.add_argument("url")
     url = parser.parse_args().url.rstrip("/")
     print(f"ok   server up after {wait_for(url):.1f} s")

@@ -1,4 +1,4 @@
-"""Draw the README's picture, one episode under two controls: `python -m tools.draw_episode [-o FILE]`."""
+"""Draw the README's picture of one episode under two agents: `python -m tools.draw_episode [-o FILE]`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "episode.p
 
 
 def episodes() -> dict[str, Episode]:
-    """The same traffic under each control."""
+    """Play the same traffic with each agent."""
     task = load_task(TASK)
     return {name: play(make_agent(name), task, [SEED])[0] for name in COLOURS}
 
 
 def shade_bursts(axis: Axes, episode: Episode, seconds: Any) -> None:
-    """Grey where the traffic bursts."""
+    """Shade the bursts of the traffic."""
     is_burst = np.array([phase == "burst" for phase in episode.schedule.phase[: len(seconds)]])
     axis.fill_between(seconds, 0, 1, where=is_burst, transform=axis.get_xaxis_transform(), color="#e8e8e8", step="pre")
 
 
 def draw(played: dict[str, Episode]) -> Figure:
-    """Traffic, waits against the SLO, and what the agent did."""
+    """Draw the traffic, the waits against the SLO, and the agent's knobs."""
     first = next(iter(played.values()))
     seconds = np.arange(1, first.step_count + 1) * first.task.window_s
     slo_ms = first.task.workload.classes[0].ttft_slo_ms or 0.0
@@ -69,7 +69,7 @@ def draw(played: dict[str, Episode]) -> Figure:
 
 
 def main() -> None:
-    """Play and draw."""
+    """Play the episodes and draw them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=OUTPUT, help="file to write (default: docs/images)")
     arguments = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Run the commands whose output stands in README.md and docs/, and put the new output there.
+"""Rerun the commands whose output is shown in README.md and docs/, and insert the new output.
 
     python -m tools.figures [DOCUMENT ...] [--list]
 
-A block stands between `<!-- output: COMMAND -->` and `<!-- end -->`. Markdown goes in as it is, other text in a fence.
-A command that fails, because its inputs are not here or a bar is missed, leaves its block as it was.
-`make figures` also runs what writes blocks and pictures of its own: the benchmark's table, the picture of an episode.
+A block stands between `<!-- output: COMMAND -->` and `<!-- end -->`. Markdown is inserted as it is, other text in a
+fence. If a command fails, because its inputs are missing or a bar is not met, its block stays unchanged. `make figures`
+also runs the commands that write their own blocks and pictures: the benchmark's table and the picture of an episode.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def documents() -> list[Path]:
 
 
 def commands_of(text: str) -> list[str]:
-    """Commands whose output the text shows."""
+    """Commands whose output the document shows."""
     return [match["command"] for match in BLOCK.finditer(text)]
 
 
 def output_of(command: str) -> str:
-    """What the command prints, run with this interpreter's programs first on the path."""
+    """Output of the command, run with this interpreter's programs first on the path."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     print(f"$ {command}", file=sys.stderr, flush=True)
     finished = subprocess.run(
@@ -43,13 +43,13 @@ def output_of(command: str) -> str:
 
 
 def as_block(output: str) -> str:
-    """Output as it stands in a document."""
+    """Output in the form in which a document shows it."""
     body = output.strip("\n") + "\n"
     return body if body.startswith(MARKDOWN_STARTS) else f"```text\n{body}```\n"
 
 
 def refreshed(text: str, failed: list[str]) -> str:
-    """The document with every command run again; those that fail are added to the list."""
+    """The document with the output of every command renewed; commands that fail are added to the list."""
 
     def block(match: re.Match[str]) -> str:
         command = match["command"]
@@ -77,7 +77,7 @@ def main() -> int:
         else:
             path.write_text(refreshed(text, failed), encoding="utf-8")
     for command in failed:
-        print(f"failed, its block is as it was: {command}", file=sys.stderr)
+        print(f"failed, so its block is unchanged: {command}", file=sys.stderr)
     return int(bool(failed))
 
 

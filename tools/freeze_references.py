@@ -1,7 +1,7 @@
-"""Freeze the two ends of every benchmark task's score: `python -m tools.freeze_references`.
+"""Freeze the references of the core suite: `python -m tools.freeze_references`.
 
-Floor: a random agent (vLLM's defaults for components the task names in `grader.from_baseline`). Optimum: the adaptive
-rule with foresight that `python -m benchmarks.adaptivity --search` found by reward. Both are means over seeds.
+The floor is a random agent, or vLLM's defaults for the components listed in `grader.from_baseline`. The optimum is the
+adaptive rule with foresight that `python -m benchmarks.adaptivity --search` found by reward. Both are means over seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 
 NUM_SEEDS = 40
 MIN_SPAN = 0.02
-"""Ends closer than this would turn noise into points."""
+"""A smaller span between floor and optimum would turn noise into score."""
 
 
 def component_means(agent: Agent, task: Task, num_seeds: int) -> dict[str, float]:

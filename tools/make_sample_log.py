@@ -1,6 +1,6 @@
 """Write the sample request log of examples/own_workload: `python -m tools.make_sample_log [FILE]`.
 
-Synthetic: half an hour of two tenants, one steady, one that comes in bursts, with the columns of the plain CSV format.
+The log is synthetic: half an hour of two tenants, one steady and one bursty, with the columns of the plain CSV format.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORKLOAD = {
 
 
 def write(target: Path) -> int:
-    """Write the log; how many requests it has."""
+    """Write the log and return its number of requests."""
     spec = parse_workload(WORKLOAD)
     table = sample(spec, SEED)
     with target.open("w", newline="", encoding="utf-8") as out:

@@ -1,7 +1,7 @@
-"""Everything a submission is judged by: `python scripts/pre_submission_check.py [--skip-docker] [--space-url URL]`.
+"""Run the submission checks: `python scripts/pre_submission_check.py [--skip-docker] [--space-url URL]`.
 
-Runs the tests, OpenEnv's validator on the package and on a server started for it, and the endpoint checks. Where a
-Docker engine answers, the image is built, started and checked too. A Space and a language model are asked on request.
+Runs the tests, OpenEnv's validator on the package and on a server started for it, and the endpoint checks. If a
+Docker engine is available, the image is built, started and checked too. A Space and a language model are optional.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Status = Literal["ok", "FAIL", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a check went."""
+    """The result of a check."""
 
     name: str
     status: Status
@@ -39,7 +39,7 @@ Check = Callable[[], Result]
 
 
 def command_check(name: str, command: Sequence[str | Path], variables: dict[str, str] | None = None) -> Result:
-    """A command that passes by its exit status; what it prints is shown."""
+    """Run a command, show its output, and pass if its exit status is 0."""
     print(f"\n== {name}: {' '.join(map(str, command))}", flush=True)
     done = subprocess.run(list(map(str, command)), cwd=ROOT, env={**os.environ, **(variables or {})}, check=False)
     return Result(name, "ok") if done.returncode == 0 else Result(name, "FAIL", f"exit status {done.returncode}")
@@ -71,7 +71,7 @@ def check_address(name: str, url: str) -> list[Result]:
 
 @contextmanager
 def local_server() -> Iterator[str]:
-    """A server of this checkout on a free port; its address."""
+    """Start a server of this checkout on a free port and yield its address."""
     variables = {**os.environ, "LLMSERVE_STORE": "memory"}
     process = subprocess.Popen(
         [sys.executable, "-m", "server.app", "--port", "0"], cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True
@@ -85,7 +85,7 @@ def local_server() -> Iterator[str]:
                 break
         else:
             raise SystemExit("the server did not start:\n" + "".join(said))
-        # Its log must be read on: a pipe that nobody empties would stop it.
+        # Keep reading the log, because a full pipe would block the server.
         reader = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
         reader.start()
         yield found.group(1)
@@ -104,9 +104,9 @@ def has_docker_engine() -> bool:
 
 
 def check_docker() -> list[Result]:
-    """Build the image, start it, and check it like any server."""
+    """Build the image, start it and check its server."""
     if not has_docker_engine():
-        note = "no Docker engine answers here; tools/replay_dockerfile.py does the same steps without one"
+        note = "no Docker engine is available; tools/replay_dockerfile.py performs the same steps without one"
         return [Result("docker", "skip", note)]
     built = command_check("docker build", ["docker", "build", "-t", IMAGE, "."])
     if built.status != "ok":
@@ -136,7 +136,7 @@ def check_openai(runtime: str, model: str | None) -> Result:
 
 
 def run_checks(asked: argparse.Namespace) -> list[Result]:
-    """All checks that were asked for, in order; one that fails does not stop the others."""
+    """Run the requested checks in order; a failed check does not stop the others."""
     results: list[Result] = []
     results.append(Result("tests", "skip", "--skip-tests") if asked.skip_tests else check_tests())
     results.append(check_manifest())
@@ -153,12 +153,14 @@ def run_checks(asked: argparse.Namespace) -> list[Result]:
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="Check everything a submission is judged by.")
-    parser.add_argument("--skip-tests", action="store_true", help="leave the test suite out")
+    parser.add_argument("--skip-tests", action="store_true", help="skip the test suite")
     parser.add_argument("--skip-docker", action="store_true", help="leave the image out")
-    parser.add_argument("--space-url", metavar="URL", help="check a deployed Space too")
-    parser.add_argument("--run-openai-baseline", action="store_true", help="ask a model; needs OPENAI_API_KEY")
+    parser.add_argument("--space-url", metavar="URL", help="also check a deployed Space")
+    parser.add_argument(
+        "--run-openai-baseline", action="store_true", help="also play with a language model; needs OPENAI_API_KEY"
+    )
     parser.add_argument("--baseline-runtime", choices=["in-process", "http"], default="in-process")
-    parser.add_argument("--model", metavar="NAME", help="of the baseline (default: gpt-4.1-mini)")
+    parser.add_argument("--model", metavar="NAME", help="model of the baseline (default: gpt-4.1-mini)")
     return parser.parse_args(argv)
 
 

@@ -1,8 +1,8 @@
-"""Do what the Dockerfile says without Docker: `python tools/replay_dockerfile.py [--keep FOLDER] [--skip-server]`.
+"""Replay the Dockerfile without Docker: `python tools/replay_dockerfile.py [--keep FOLDER] [--skip-server]`.
 
-Every step runs in a folder of its own that stands for the image's root: absolute paths below /opt, /app and /tmp are
-moved there. Then the entry point is started as the image would start it, the endpoints are checked, and the size of
-what would be installed is printed. The base image itself is not replayed: this machine's Python stands for it.
+Every step runs in a folder that represents the image's root: absolute paths below /opt, /app and /tmp are moved there.
+Then the entry point is started as the image would start it, the endpoints are checked, and the installed size is
+printed. The base image is not replayed; this machine's Python takes its place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IGNORED = ("EXPOSE", "HEALTHCHECK", "USER")
 
 @dataclass
 class Image:
-    """A folder in the place of an image's root, and what the Dockerfile has set so far."""
+    """A folder that represents an image's root, and what the Dockerfile has set so far."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Image:
         return found
 
     def variables(self) -> dict[str, str]:
-        """The environment a command of the image sees."""
+        """The environment variables of a command in the image."""
         kept = {name: os.environ[name] for name in os.environ if name.startswith("PIP_") or name == "SSL_CERT_FILE"}
         path = os.environ["PATH"]
         moved = {name: self.place(value).replace("$PATH", path) for name, value in self.env.items()}
@@ -54,12 +54,12 @@ class Image:
 
 
 def say(text: str) -> None:
-    """Progress, which is not the result."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Every instruction and its argument; continued lines joined, comments left out."""
+    """Every instruction and its argument, with continued lines joined and comments left out."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         if line.strip():
@@ -74,7 +74,7 @@ def ignored(root: Path) -> list[str]:
 
 
 def copy(image: Image, argument: str) -> None:
-    """COPY from the context; from another stage nothing is to do, because all stages share the root."""
+    """COPY from the context; copies from another stage need nothing, because all stages share the root."""
     parts = shlex.split(argument)
     if parts[0].startswith("--from="):
         missing = [source for source in parts[1:-1] if not Path(image.place(source)).exists()]
@@ -119,16 +119,16 @@ def replay(image: Image, dockerfile: str) -> None:
             case "CMD":
                 image.command = json.loads(argument)
             case _ if name not in IGNORED:
-                raise SystemExit(f"{name}: this script does not know the instruction; teach it")
+                raise SystemExit(f"{name}: this script does not support the instruction; add it")
 
 
 def size_mb(folder: Path) -> float:
-    """Of all files below a folder."""
+    """Total size of all files below a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
 def own_task(image: Image) -> Path:
-    """A folder with a task over a trace that the image itself imports: its slimmed libraries must do for that."""
+    """A folder with a task over a trace that the image imports, to show that its slimmed libraries suffice."""
     folder = image.root / "tmp" / "own_workload"
     shutil.copytree(ROOT / "examples" / "own_workload", folder, dirs_exist_ok=True)
     options = "--format csv --overwrite -o requests.parquet"
@@ -137,12 +137,12 @@ def own_task(image: Image) -> Path:
 
 
 def check_server(image: Image, ports: list[int]) -> int:
-    """Start what the image starts, on free ports, and ask every endpoint."""
+    """Start the entry point on free ports and check every endpoint."""
     command = [image.place(part) for part in image.entrypoint + image.command]
     chosen = iter(map(str, ports))
     command = [next(chosen) if part in ("7860", "8000") else part for part in command]
     command = ["127.0.0.1" if part == "0.0.0.0" else part for part in command]
-    # The entry point is a shell script that names the image's own folders.
+    # The entry point is a shell script that names folders of the image.
     script = Path(command[0])
     script.write_text(image.place(script.read_text(encoding="utf-8")), encoding="utf-8")
     say(f"starting {' '.join(command)}")

@@ -1,6 +1,6 @@
-"""A small Llama with random weights and a byte-level tokenizer, to try engines where no weights are at hand.
+"""A small Llama with random weights and a byte-level tokenizer, to try engines without downloading weights.
 
-Runs where `transformers` and `tokenizers` are installed, as in the environment of the engine itself:
+It needs `transformers` and `tokenizers`, which the engine's environment has:
 
     python tools/tiny_model.py FOLDER --hidden 512 --layers 8
 """
@@ -19,12 +19,12 @@ HEAD_DIM = 64
 
 
 def module(name: str) -> Any:
-    """A package of the engine's environment, which is not ours."""
+    """Import a package of the engine's environment, which is not a dependency of this project."""
     return import_module(name)
 
 
 def build_tokenizer(folder: Path, vocabulary: int) -> None:
-    """Byte pairs learnt from our own documents, so that prompts about serving stay short."""
+    """Train byte pairs on this project's documents, so that prompts about serving stay short."""
     learnt = module("tokenizers").ByteLevelBPETokenizer()
     texts = [str(path) for path in sorted((ROOT / "docs").glob("*.md"))]
     learnt.train(texts, vocab_size=vocabulary, min_frequency=2, special_tokens=["<s>", "</s>"])
@@ -36,7 +36,7 @@ def build_tokenizer(folder: Path, vocabulary: int) -> None:
 
 
 def build_model(folder: Path, vocabulary: int, hidden: int, layers: int, max_len: int) -> int:
-    """Write the weights; returns how many there are."""
+    """Write the weights and return their number."""
     module("torch").manual_seed(0)
     config = module("transformers").LlamaConfig(
         vocab_size=vocabulary,

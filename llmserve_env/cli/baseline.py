@@ -1,4 +1,4 @@
-"""Reference agents on one fixed seed, in process or on a server: the report that `GET /baseline` gives."""
+"""Play reference agents on one fixed seed, in process or on a server, and print the report of `GET /baseline`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `baseline` to the main command."""
     from llmserve_env.evaluation.baseline_options import add_baseline_arguments
 
-    parser = subparsers.add_parser("baseline", help="reference agents on one seed", description=__doc__)
+    parser = subparsers.add_parser("baseline", help="play reference agents on one seed", description=__doc__)
     add_baseline_arguments(parser)
     parser.set_defaults(run=run_baseline)
 

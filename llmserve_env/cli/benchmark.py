@@ -1,4 +1,4 @@
-"""Run every agent but the language model on every benchmark task, and rewrite the results table of the README."""
+"""Play every agent except the language model on every benchmark task and rewrite the results table of the README."""
 
 from __future__ import annotations
 
@@ -17,21 +17,19 @@ from llmserve_env.cli.running import write_text
 
 def add_parser(subparsers: Any) -> None:
     """Add `benchmark` to the main command."""
-    parser = subparsers.add_parser("benchmark", help="the headline table, from one command", description=__doc__)
+    parser = subparsers.add_parser("benchmark", help="play all agents and print the results table", description=__doc__)
     parser.add_argument(
         "--suite",
         choices=("core", "extended"),
         default="core",
-        help="the three headline tasks, or those made from production traces (default: core)",
+        help="the three core tasks, or the tasks made from production traces (default: core)",
     )
-    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: all but llm)")
+    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: all except llm)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
-    parser.add_argument(
-        "--readme", type=Path, metavar="FILE", help="document whose table is rewritten between its markers"
-    )
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="document whose results table to rewrite")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
     )

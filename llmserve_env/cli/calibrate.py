@@ -21,17 +21,21 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 def add_parser(subparsers: Any) -> None:
     """Add `calibrate` to the main command."""
-    parser = subparsers.add_parser("calibrate", help="a latency profile of a live server", description=__doc__)
+    parser = subparsers.add_parser("calibrate", help="fit a latency profile to a live server", description=__doc__)
     parser.add_argument("--provider", choices=("vllm",), default="vllm", help="only vLLM records its iterations")
     parser.add_argument("--base-url", metavar="URL", help="default: LLMSERVE_REAL_BASE_URL")
     parser.add_argument("--model", metavar="NAME", help="default: LLMSERVE_REAL_MODEL")
     parser.add_argument("--control-dir", type=Path, metavar="DIR", help="default: LLMSERVE_REAL_CONTROL_DIR")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="config.json of the model served")
-    parser.add_argument("--dtype", choices=tuple(BYTES), default="float32", help="of weights and KV cache")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="of the probing load (default: 2)")
-    parser.add_argument("--memory-gb", type=float, default=8.0, metavar="GB", help="of the machine (default: 8)")
-    parser.add_argument("--price", type=float, default=0.05, metavar="USD", help="per hour (default: 0.05)")
-    parser.add_argument("--base", default=BASE_PROFILE, metavar="NAME", help="profile for what is not measured")
+    parser.add_argument(
+        "--dtype", choices=tuple(BYTES), default="float32", help="data type of weights and KV cache (default: float32)"
+    )
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds of the probing load (default: 2)")
+    parser.add_argument("--memory-gb", type=float, default=8.0, metavar="GB", help="memory of the machine (default: 8)")
+    parser.add_argument("--price", type=float, default=0.05, metavar="USD", help="price per hour (default: 0.05)")
+    parser.add_argument(
+        "--base", default=BASE_PROFILE, metavar="NAME", help="profile that supplies what is not measured"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.json")
     parser.set_defaults(run=run_calibrate)
 

@@ -1,4 +1,4 @@
-"""How many GPUs a task's SLOs need, per tier and GPU, and what they cost."""
+"""Find how many GPUs meet a task's SLOs, for each tier and GPU type, and what they cost."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from llmserve_env.errors import ConfigError
 
 def add_parser(subparsers: Any) -> None:
     """Add `capacity` to the main command."""
-    parser = subparsers.add_parser("capacity", help="GPUs and cost that an SLO needs", description=__doc__)
+    parser = subparsers.add_parser(
+        "capacity", help="find the GPUs that an SLO needs and their cost", description=__doc__
+    )
     parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
     parser.add_argument(
-        "--target", type=float, default=0.95, metavar="SHARE", help="of each class that keeps its SLO (default: 0.95)"
+        "--target",
+        type=float,
+        default=0.95,
+        metavar="SHARE",
+        help="of each class that must meet its SLO (default: 0.95)",
     )
-    parser.add_argument("--profile", nargs="+", metavar="NAME", help="GPUs to compare (default: that of the task)")
+    parser.add_argument("--profile", nargs="+", metavar="NAME", help="profiles to compare (default: the task's)")
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     parser.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per fleet (default: 3)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+    )
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
     parser.set_defaults(run=run_capacity)
 
 

@@ -1,4 +1,4 @@
-"""Play the same task, seed and policy on a live vLLM and in the simulator, and print how far they are apart.
+"""Play the same task, seed and policy on a live vLLM and in the simulator, and print how far apart they are.
 
 The simulator is shown twice: with the costs of the profile, and with costs fitted again to this very run's iterations,
 which takes the drift of a shared machine out and leaves what scheduling and queueing do.
@@ -18,11 +18,13 @@ from llmserve_env.cli.running import write_text
 
 def add_parser(subparsers: Any) -> None:
     """Add `compare` to the main command."""
-    parser = subparsers.add_parser("compare", help="a live server against the simulator", description=__doc__)
+    parser = subparsers.add_parser("compare", help="compare a live server with the simulator", description=__doc__)
     parser.add_argument("--real", dest="base_url", metavar="URL", help="default: LLMSERVE_REAL_BASE_URL")
     parser.add_argument("--model", metavar="NAME", help="default: LLMSERVE_REAL_MODEL")
     parser.add_argument("--control-dir", type=Path, metavar="DIR", help="default: LLMSERVE_REAL_CONTROL_DIR")
-    parser.add_argument("--sim", type=Path, required=True, metavar="PROFILE.json", help="as `calibrate` wrote it")
+    parser.add_argument(
+        "--sim", type=Path, required=True, metavar="PROFILE.json", help="profile written by `calibrate`"
+    )
     parser.add_argument("--task", default="tiny_server", metavar="NAME", help="id or YAML file (default: tiny_server)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
@@ -33,12 +35,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="X",
         help="multiples of the task's rate, one run each",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
-    parser.add_argument("--agent", default="static", metavar="NAME", help="who plays on both (default: static)")
-    parser.add_argument("--steps", type=int, metavar="N", help="windows to play, if fewer than the task has")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of consecutive seeds (default: 1)")
+    parser.add_argument("--agent", default="static", metavar="NAME", help="agent that plays on both (default: static)")
+    parser.add_argument("--steps", type=int, metavar="N", help="windows to play (default: the task's number of steps)")
     parser.add_argument("--windows", action="store_true", help="print every window")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="picture of the first seed, all loads")
-    parser.add_argument("--json", metavar="FILE|-", help="all figures")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the first seed at all loads")
+    parser.add_argument("--json", metavar="FILE|-", help="write all figures as JSON")
     parser.set_defaults(run=run_compare)
 
 

@@ -1,4 +1,4 @@
-"""`llmserve`: every command of the project behind one name."""
+"""Simulate, train, evaluate and plan LLM inference serving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMANDS = (
     "calibrate",
     "compare",
 )
-"""Modules of this folder that add a subcommand each."""
+"""Modules of this folder, each of which adds one subcommand."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`llmserve profile`: look at latency profiles, ask them, and make them from measurements or records."""
+"""Show latency profiles, predict iteration times with them, and make them from measurements or recordings."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SOURCES = ("aiconfigurator", "vllm-bench")
 
 def add_parser(subparsers: Any) -> None:
     """Add `profile` and its subcommands to the main command."""
-    parser = subparsers.add_parser("profile", help="latency profiles of GPUs", description=__doc__)
+    parser = subparsers.add_parser("profile", help="show and make latency profiles of GPUs", description=__doc__)
     commands = parser.add_subparsers(dest="profile_command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="names of the shipped profiles").set_defaults(run=run_list)
+    commands.add_parser("list", help="list the shipped profiles").set_defaults(run=run_list)
     _add_show(commands)
     _add_predict(commands)
     _add_import(commands)
@@ -35,12 +35,12 @@ def _add_show(commands: Any) -> None:
     parser = commands.add_parser("show", help="print a profile's curves and draw them")
     parser.add_argument("name", metavar="NAME", help="a shipped profile, or the path of a .json file")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="image to write (default: NAME.png)")
-    parser.add_argument("--no-plot", action="store_true", help="print only")
+    parser.add_argument("--no-plot", action="store_true", help="print only; write no image")
     parser.set_defaults(run=run_show)
 
 
 def _add_predict(commands: Any) -> None:
-    parser = commands.add_parser("predict", help="milliseconds of given iterations")
+    parser = commands.add_parser("predict", help="predict the time of given iterations")
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--tier", choices=TIERS, default="FP16")
     parser.add_argument("--depth", type=int, default=0, help="draft tokens per decoding sequence (default: 0)")
@@ -56,13 +56,13 @@ def _add_predict(commands: Any) -> None:
 
 def _add_import(commands: Any) -> None:
     parser = commands.add_parser(
-        "import", help="make a profile from published kernel timings or from an engine's records"
+        "import", help="make a profile from published kernel timings or from recordings of an engine"
     )
     parser.add_argument("--source", required=True, choices=SOURCES)
     parser.add_argument("--gpu", help="aiconfigurator: a100-40gb, a100-80gb, h100-80gb or h200-141gb")
     parser.add_argument("--model", default="llama-3-8b")
     parser.add_argument("--suffix", default="", help="aiconfigurator: appended to the GPU in the profile's name")
-    parser.add_argument("--base", help="vllm-bench: profile whose shape and facts to start from")
+    parser.add_argument("--base", help="vllm-bench: profile to start from")
     parser.add_argument("--results", type=Path, nargs="+", default=[], metavar="FILE", help="vllm-bench: result JSONs")
     parser.add_argument(
         "--iterations", type=Path, metavar="DIR", help="vllm-bench: folder with steps.parquet and items.parquet"
@@ -72,7 +72,7 @@ def _add_import(commands: Any) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="vllm-bench: config.json of the model, where it is not the base profile's",
+        help="vllm-bench: config.json of the model, if it differs from the base profile's",
     )
     parser.add_argument("--tier", choices=TIERS, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)")
     parser.add_argument("--name", help="vllm-bench: name of the new profile")
@@ -83,18 +83,18 @@ def _add_import(commands: Any) -> None:
 def _add_fit(commands: Any) -> None:
     parser = commands.add_parser("fit", help="make a profile from the profiler's measurement files")
     parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--gpu", required=True, help="a card of profiles/gpus.py, which holds its peaks and price")
+    parser.add_argument("--gpu", required=True, help="a card listed in profiles/gpus.py with its peaks and price")
     parser.add_argument("--model", default="llama-3-8b")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_fit)
 
 
 def _add_compare(commands: Any) -> None:
-    parser = commands.add_parser("compare", help="a profile against the profiler's measurement files")
+    parser = commands.add_parser("compare", help="compare a profile with the profiler's measurement files")
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--tier", choices=TIERS, default="FP16")
-    parser.add_argument("--held-out", action="store_true", help="only the points that no fit has seen")
+    parser.add_argument("--held-out", action="store_true", help="only the points that were left out of the fit")
     parser.add_argument("--rows", action="store_true", help="also list every point")
     parser.set_defaults(run=run_compare)
 

@@ -1,4 +1,4 @@
-"""`llmserve real start`: a vLLM server that real mode can steer, until it is interrupted."""
+"""Start a vLLM server that real mode can steer, and run it until interrupted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 
 def add_parser(subparsers: Any) -> None:
     """Add `real` to the main command."""
-    parser = subparsers.add_parser("real", help="a live engine for real mode", description=__doc__)
+    parser = subparsers.add_parser("real", help="start a live engine for real mode", description=__doc__)
     commands = parser.add_subparsers(dest="real_command", required=True, metavar="COMMAND")
     start = commands.add_parser("start", help="start a vLLM server with our scheduler")
-    start.add_argument("--python", type=Path, required=True, metavar="FILE", help="interpreter vLLM is installed for")
+    start.add_argument(
+        "--python", type=Path, required=True, metavar="FILE", help="Python interpreter that has vLLM installed"
+    )
     start.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the model")
-    start.add_argument("--folder", type=Path, required=True, metavar="DIR", help="for control files and the log")
+    start.add_argument("--folder", type=Path, required=True, metavar="DIR", help="folder for control files and the log")
     start.add_argument("--port", type=int, default=8100)
     start.add_argument("--max-batch-cap", type=int, default=64, metavar="N")
     start.add_argument("--token-budget", type=int, default=2048, metavar="N")
@@ -26,12 +28,12 @@ def add_parser(subparsers: Any) -> None:
     start.add_argument(
         "--speculation-depth", type=int, default=0, metavar="N", help="longest n-gram draft (default: no speculation)"
     )
-    start.add_argument("extra", nargs="*", metavar="OPTION", help="further options of vLLM, after --")
+    start.add_argument("extra", nargs="*", metavar="OPTION", help="more options for vLLM, after --")
     start.set_defaults(run=run_start)
 
 
 def run_start(args: argparse.Namespace) -> int:
-    """Start, say how to reach it, and wait."""
+    """Start the server, print how to reach it, and wait."""
     from llmserve_env.backends.real.launcher import LaunchOptions, VllmServer
 
     options = LaunchOptions(

@@ -13,17 +13,23 @@ from llmserve_env.errors import ConfigError
 
 def add_parser(subparsers: Any) -> None:
     """Add `report` to the main command."""
-    parser = subparsers.add_parser("report", help="one page about a task, for a browser", description=__doc__)
+    parser = subparsers.add_parser("report", help="write an HTML report about a task", description=__doc__)
     parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE.html")
     parser.add_argument(
-        "--target", type=float, default=0.95, metavar="SHARE", help="of each class that keeps its SLO (default: 0.95)"
+        "--target",
+        type=float,
+        default=0.95,
+        metavar="SHARE",
+        help="of each class that must meet its SLO (default: 0.95)",
     )
     parser.add_argument("--episodes", type=int, default=4, metavar="N", help="evaluation seeds (default: 4)")
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="constants to try (default: 64)")
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+    )
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
     parser.set_defaults(run=run_report)
 
 

@@ -1,4 +1,4 @@
-"""How every command starts and ends: one parser, errors on stderr, and an exit status."""
+"""Shared start and end of every command: argument parsing, errors on stderr, exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_TASKS = "all"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a parsed command; what a user can mend becomes a message and status 2."""
+    """Run a parsed command; an error that the user can fix becomes a message and exit status 2."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
         return int(args.run(args))
@@ -35,21 +35,21 @@ def run(args: argparse.Namespace) -> int:
 def script(
     add_arguments: Callable[[Any], None], program: str, description: str | None, argv: Sequence[str] | None
 ) -> int:
-    """A root script that is one command."""
+    """Run a root script that is a single command."""
     parser = argparse.ArgumentParser(program, description=description)
     add_arguments(parser)
     return run(parser.parse_args(argv))
 
 
 def task_names(given: str) -> tuple[str, ...]:
-    """`all` is the benchmark; otherwise names, numbers or files separated by commas."""
+    """Tasks named by `all` (the core suite) or by ids, numbers or files separated by commas."""
     from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
     return BENCHMARK if given == ALL_TASKS else tuple(load_task(name.strip()).id for name in given.split(","))
 
 
 def named_tasks(file: str | None, given: str | None) -> tuple[str, ...]:
-    """Tasks of a command that takes a file of your own as well as `--task`."""
+    """Tasks of a command that accepts a task file as well as `--task`."""
     if file is not None and given is not None:
         raise ConfigError(f"give {file} or --task {given}, not both")
     return task_names(file or given or ALL_TASKS)
@@ -57,7 +57,7 @@ def named_tasks(file: str | None, given: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def runner_of(jobs: int, ray_address: str | None) -> Iterator[Runner]:
-    """Threads of this machine, or a Ray cluster by its address; `local` starts one for the time of the command."""
+    """A runner on this machine's threads, or on a Ray cluster; `local` starts one for the duration of the command."""
     if ray_address is None:
         from llmserve_env.evaluation.parallel import Threads
 
@@ -72,7 +72,7 @@ def runner_of(jobs: int, ray_address: str | None) -> Iterator[Runner]:
 
 
 def write_text(where: str, text: str) -> None:
-    """To a file, or to stdout for `-`."""
+    """Write text to a file, or to stdout for `-`."""
     if where == "-":
         print(text)
         return

@@ -1,4 +1,4 @@
-"""`llmserve table`: export the simulator's figures as a lookup table, and look at one."""
+"""Export the simulator's figures as a lookup table, and show one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def add_parser(subparsers: Any) -> None:
         description="Serve every grid point at saturation in the simulator and write the figures as parquet.",
     )
     export.add_argument("--task", required=True, help="id, number or YAML file; its outputs and memory limit apply")
-    export.add_argument("--profile", metavar="NAME", help="another GPU profile (default: that of the task)")
-    export.add_argument("--memory-limit-gb", type=float, metavar="GB", help="another limit (default: that of the task)")
+    export.add_argument("--profile", metavar="NAME", help="GPU profile (default: the task's)")
+    export.add_argument("--memory-limit-gb", type=float, metavar="GB", help="memory limit (default: the task's)")
     export.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.parquet")
     export.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
     export.add_argument("--quick", action="store_true", help="a coarse grid: 324 points instead of 5,400")
     export.set_defaults(run=run_export)
     show = commands.add_parser(
         "show",
-        help="origin, grid and figures of a table",
-        description="Check a table and print figures over the batch.",
+        help="show origin, grid and figures of a table",
+        description="Check a table and print its figures by batch size.",
     )
     show.add_argument("table", type=Path, metavar="FILE.parquet")
     show.add_argument("--kv", type=float, default=1.0, help="KV budget (default: 1.0)")

@@ -1,4 +1,4 @@
-"""`llmserve task`: check a task of your own, and freeze what its scores are measured on."""
+"""List tasks, check a task, and freeze the references of its score."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ def add_parser(subparsers: Any) -> None:
     """Add `task` and its subcommands to the main command."""
     parser = subparsers.add_parser("task", help="list, check and freeze tasks", description=__doc__)
     commands = parser.add_subparsers(dest="task_command", required=True, metavar="COMMAND")
-    listing = commands.add_parser("list", help="tasks by suite", description="Every task that is known by id.")
+    listing = commands.add_parser("list", help="list tasks by suite", description="List every task that has an id.")
     listing.set_defaults(run=run_list)
     check = commands.add_parser(
         "check",
-        help="validate a task; its load, feasibility and the knobs that matter",
-        description="Validate a task file and simulate it shortly: load against capacity, what its promises allow, "
-        "and how much each knob moves the outcome.",
+        help="validate a task and show its load, feasibility and the knobs that matter",
+        description="Validate a task file and simulate it briefly: load against capacity, whether the SLOs can be met, "
+        "and how much each knob changes the outcome.",
     )
     freeze = commands.add_parser(
         "freeze",
-        help="compute the references a task is graded on",
-        description="Compute the two ends of a task's score and write them beside its file.",
+        help="compute the references that scores are normalised by",
+        description="Compute the floor and optimum of a task's score components and write them beside its file.",
     )
     for one in (check, freeze):
         one.add_argument("tasks", nargs="+", metavar="TASK", help="YAML files, or ids of shipped tasks")
-        one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
-        one.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+        one.add_argument(
+            "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+        )
+        one.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
     check.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per figure (default: 3)")
     check.set_defaults(run=run_check)
     freeze.add_argument("--seeds", type=int, default=12, metavar="N", help="reference seeds (default: 12)")
     freeze.add_argument(
-        "--ceiling-seeds", type=int, default=4, metavar="N", help="of them for the clairvoyant planner (default: 4)"
+        "--ceiling-seeds",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how many of them the clairvoyant planner plays (default: 4)",
     )
     freeze.set_defaults(run=run_freeze)
 

@@ -1,4 +1,4 @@
-"""`llmserve trace`: import a request log, look at it, fit a workload to it."""
+"""Import a request log, show it, and fit a workload to it."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def _add_import(commands: Any) -> None:
         help="column (CSV) or dotted path (JSON) of a field: arrival, prompt_tokens, output_tokens, tenant, priority, "
         "session, prefix, prefix_tokens; repeat as needed",
     )
-    parser.add_argument("--time-unit", choices=TIME_UNIT_NAMES, help="of arrivals (default: that of the format)")
-    parser.add_argument("--delimiter", metavar="CHAR", help="of CSV columns (default: a comma)")
+    parser.add_argument("--time-unit", choices=TIME_UNIT_NAMES, help="unit of arrival times (default: the format's)")
+    parser.add_argument("--delimiter", metavar="CHAR", help="delimiter of CSV columns (default: a comma)")
     parser.add_argument("--licence", metavar="TEXT", help="licence of the log, kept with the trace")
     parser.set_defaults(run=run_import)
 
 
 def _add_show(commands: Any) -> None:
     parser = commands.add_parser(
-        "show", help="rate, burstiness, lengths and tenants of a trace", description="Describe an imported trace."
+        "show", help="show rate, burstiness, lengths and tenants of a trace", description="Describe an imported trace."
     )
     parser.add_argument("trace", type=Path, metavar="TRACE.parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw it (png, svg or pdf)")
@@ -76,13 +76,17 @@ def _add_fit(commands: Any) -> None:
         "--arrivals", choices=ARRIVAL_KINDS, default="auto", help="process to fit (default: the closest)"
     )
     parser.add_argument(
-        "--tenants", type=int, default=8, metavar="N", help="tenants with a source of their own (default: 8)"
+        "--tenants", type=int, default=8, metavar="N", help="tenants that get their own source (default: 8)"
     )
-    parser.add_argument("--horizon-s", type=int, metavar="S", help="length of an episode (default: of the trace)")
-    parser.add_argument("--random-start", action="store_true", help="begin episodes anywhere in a rate series")
-    parser.add_argument("--ttft-slo-ms", type=float, metavar="MS", help="promise to every class (default: none)")
-    parser.add_argument("--patience-s", type=float, metavar="S", help="how long clients wait (default: for ever)")
-    parser.add_argument("--acceptance", type=float, default=0.0, metavar="P", help="of draft tokens (default: 0)")
+    parser.add_argument(
+        "--horizon-s", type=int, metavar="S", help="length of an episode (default: length of the trace)"
+    )
+    parser.add_argument("--random-start", action="store_true", help="start episodes at random points of a rate series")
+    parser.add_argument("--ttft-slo-ms", type=float, metavar="MS", help="TTFT SLO of every class (default: none)")
+    parser.add_argument("--patience-s", type=float, metavar="S", help="how long clients wait (default: forever)")
+    parser.add_argument(
+        "--acceptance", type=float, default=0.0, metavar="P", help="acceptance probability of draft tokens (default: 0)"
+    )
     parser.set_defaults(run=run_fit)
 
 

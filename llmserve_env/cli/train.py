@@ -22,14 +22,20 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, metavar="N", help="environment steps per policy")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--generalist", action="store_true", help="train one policy on all the named tasks")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint of the same name")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint of the same name")
     parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="hyper-parameters (default: the shipped ones)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="one hyper-parameter; repeatable"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="override one hyper-parameter; repeatable"
     )
-    parser.add_argument("--weights", type=Path, metavar="FOLDER", help="where to write policies (default: weights/)")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="TensorBoard and checkpoints")
-    parser.add_argument("--engine", choices=ENGINES, default="sb3", help="Stable-Baselines3 here, or RLlib on Ray")
+    parser.add_argument(
+        "--weights", type=Path, metavar="FOLDER", help="where to write policies (default: the package's)"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="folder for TensorBoard logs and checkpoints"
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="sb3", help="Stable-Baselines3 on this machine, or RLlib on Ray"
+    )
     parser.add_argument("--num-env-runners", type=int, default=2, metavar="N", help="RLlib: processes that play")
     parser.add_argument("--ray-address", metavar="ADDRESS", help="RLlib: a Ray cluster (default: a local one)")
     parser.set_defaults(run=run_train, program="llmserve train")

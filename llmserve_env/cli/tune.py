@@ -1,4 +1,4 @@
-"""Search the best constant knobs of a task, for the `tuned` agent."""
+"""Search for the best constant knobs of a task, for the `tuned` agent."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def add_parser(subparsers: Any) -> None:
         "--method",
         choices=METHODS,
         default="auto",
-        help="halving runs side by side and prunes; tpe is Optuna's, one trial after the other "
+        help="halving plays trials in parallel and prunes them; tpe is Optuna's, one trial after another "
         "(auto: tpe for shipped tasks, halving for your own)",
     )
     parser.add_argument(
         "--trials",
         type=int,
         metavar="N",
-        help="constants to try before the best is polished (default: 160, for halving 96)",
+        help="constants to try before refining the best (default: 160; for halving 96)",
     )
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
-    parser.add_argument("--dry-run", action="store_true", help="print the constants, keep the file as it is")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search")
+    parser.add_argument("--dry-run", action="store_true", help="print the constants and leave the file unchanged")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads of halving")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="run halving on this Ray cluster (`local`: a new one)")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="run halving on a Ray cluster (`local` starts one)")
     parser.set_defaults(run=run_tune)
 
 

@@ -1,4 +1,4 @@
-"""Latency profiles: what an iteration costs on a GPU, from measurements. docs/profiles.md says how they came to be.
+"""Latency profiles: what an iteration costs on a GPU. docs/profiles.md describes how they are made.
 
 Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `measured` fits timed iterations,
 `composition` sums published kernel timings. Names load lazily: `architectures` alone needs no pydantic.

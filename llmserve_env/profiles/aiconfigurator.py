@@ -1,6 +1,6 @@
-"""Kernel timings published in the `aiconfigurator-core` package (Apache-2.0, NVIDIA): tables read, nothing else.
+"""Kernel timings published in the `aiconfigurator-core` package (Apache-2.0, NVIDIA): only its tables are read.
 
-The package is an optional dependency (`pip install llmserve-env[profiles]`) and is touched only in this module.
+The package is an optional dependency (`pip install llmserve-env[profiles]`) and is imported only in this module.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class TableSet:
     frameworks: tuple[tuple[str, str], ...]
     """(framework, version) whose 16-bit GEMM timings are read."""
     attention: tuple[tuple[str, str], ...]
-    """The same for attention."""
+    """(framework, version) whose attention timings are read."""
     quantized: dict[str, tuple[tuple[tuple[str, str], ...], str]]
-    """Tier -> (frameworks, dtype) of the kernel that stands for it, where one was timed on this card."""
+    """Tier -> (frameworks, dtype) of the kernel that represents it, if one was timed on this card."""
 
     def gemm_source(self, tier: str) -> tuple[tuple[tuple[str, str], ...], str]:
-        """Frameworks and dtype of a tier's GEMM timings; the 16-bit ones where the tier has none of its own."""
+        """Frameworks and dtype of a tier's GEMM timings; the 16-bit ones if the tier has none."""
         return self.quantized.get(tier, (self.frameworks, "bfloat16"))
 
 
@@ -49,7 +49,7 @@ TABLES = {
 
 
 def package_version() -> str:
-    """The installed package's version; an error that says how to get it when it is not there."""
+    """The installed package's version; the error says how to install a missing one."""
     try:
         return metadata.version("aiconfigurator-core")
     except metadata.PackageNotFoundError as error:
@@ -77,7 +77,7 @@ def _read(system: str, kind: str, framework: str, version: str, table: str) -> A
 
 @dataclass(frozen=True)
 class GemmTable:
-    """Timed matrix products of one dtype on one card: milliseconds at (n, k) over m, never falling."""
+    """Timed matrix products of one dtype on one card: milliseconds at (n, k) over m, never decreasing."""
 
     m: NDArray[np.int64]
     shapes: dict[tuple[int, int], Floats]

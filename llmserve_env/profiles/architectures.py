@@ -1,4 +1,4 @@
-"""Sizes of the models a profile can be made for: what they weigh, compute and keep in the KV cache."""
+"""Sizes of the models that profiles can be made for: weights, compute and KV cache."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Architecture:
 
     @property
     def attention_flops_per_pair(self) -> int:
-        """Multiply-adds, counted twice, of one query token attending to one key token, all layers."""
+        """Floating-point operations of one query token attending to one key token, over all layers."""
         return 4 * self.layers * self.heads * self.head_dim
 
     @property
     def activation_bytes_per_token(self) -> int:
-        """Peak growth of live 16-bit activations with the tokens of an iteration, as seen on an H200.
+        """Growth of peak 16-bit activation memory per token of an iteration, as measured on an H200.
 
         QKV, gate and up, their product, and five vectors of the hidden size (residual, norms, layer in and out).
         """
@@ -67,7 +67,7 @@ class Architecture:
 
     @property
     def logits_bytes_per_sequence(self) -> int:
-        """A row of logits in 16 bits, its 32-bit copy, and the 32-bit probabilities the sampler makes of it."""
+        """A row of logits in 16 bits, its 32-bit copy, and the sampler's 32-bit probabilities."""
         return (2 + 4 + 4) * self.vocabulary
 
     def weight_bytes(self, tier: str) -> int:
@@ -86,7 +86,7 @@ class Architecture:
 
 
 def architecture_from_config(name: str, config: Mapping[str, Any]) -> Architecture:
-    """The architecture a Hugging Face `config.json` of a Llama-style model describes."""
+    """The architecture described by the Hugging Face `config.json` of a Llama-style model."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     missing = [key for key in needed if key not in config]
     if missing:

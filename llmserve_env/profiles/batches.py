@@ -16,7 +16,7 @@ class Batch(BaseModel):
     prefill: tuple[tuple[int, int], ...] = ()
 
     def describe(self) -> str:
-        """In words."""
+        """The iteration in words."""
         parts = [f"decode {n} x {context}" for n, context in self.decode]
         parts += [f"prefill {n} after {past}" for n, past in self.prefill]
         return ", ".join(parts)
@@ -26,7 +26,7 @@ _BATCHES = TypeAdapter(list[Batch])
 
 
 def parse_batches(text: str) -> list[Batch]:
-    """A JSON list of iterations."""
+    """Parse a JSON list of iterations."""
     try:
         return _BATCHES.validate_json(text)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A base profile bent to what a real engine has recorded: a few benchmark results, or many iterations."""
+"""Adjust a base profile to a real engine, from a few benchmark results or many recorded iterations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from llmserve_env.units import PS_PER_MS
 Floats = NDArray[np.float64]
 PARTS = ("fixed", "gemm", "decode attention", "prefill attention")
 PRIOR_WEIGHT = 0.05
-"""How strongly a part that no benchmark shows stays as it is in the base profile."""
+"""How strongly a part that no benchmark covers is kept as in the base profile."""
 HELD_OUT_EVERY = 5
 MAX_ITERATIONS = 20_000
 
@@ -31,7 +31,7 @@ MAX_ITERATIONS = 20_000
 def calibrate(
     base: Profile, tier: TierName, observations: Sequence[Observation], name: str, date: str
 ) -> tuple[Profile, Floats]:
-    """Scale the base profile's fixed time, GEMM and attention so that it explains the observations; the factors too."""
+    """Scale the base profile's fixed time, GEMM and attention to fit the observations; return the factors too."""
     if not observations:
         raise ProfileError("no benchmark results to calibrate on")
     costs = base.costs().tiers[TIER_NAMES.index(tier)]
@@ -68,10 +68,10 @@ def fit_iterations(
         base: the profile whose GPU, draft model and ratios between tiers are kept.
         tier: the tier the engine ran.
         iterations: what was recorded; beyond MAX_ITERATIONS they are thinned evenly.
-        name: of the new profile.
-        date: of the recording.
-        architecture: the model the engine ran, where it is not the base profile's.
-        gemm_knots: token counts between which the GEMM curve is a line.
+        name: name of the new profile.
+        date: date of the recording.
+        architecture: the model that the engine ran, if it is not the base profile's.
+        gemm_knots: token counts between which the GEMM curve is linear.
     """
     used = iterations[:: -(-len(iterations) // MAX_ITERATIONS)] if iterations else []
     training = [i for n, i in enumerate(used) if n % HELD_OUT_EVERY]
@@ -91,7 +91,7 @@ def fit_iterations(
 
 
 def predicted_ms(profile: Profile, tier: TierName, iterations: Sequence[Iteration]) -> list[float]:
-    """What the profile says of recorded iterations."""
+    """The profile's predictions for recorded iterations."""
     costs = profile.costs().tiers[TIER_NAMES.index(tier)]
     return [float(_parts(costs, iteration).sum()) for iteration in iterations]
 

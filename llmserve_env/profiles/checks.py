@@ -1,4 +1,4 @@
-"""What no card can do: times below the roofline of the profile's own GPU mark a broken profile."""
+"""Physical limits: a time below the roofline of the profile's GPU marks a broken profile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from llmserve_env.profiles.schema import Profile, Tier
 
 TOLERANCE = 1.02
-"""Datasheet peaks are rounded; a hair above them is rounding, not nonsense."""
+"""Datasheet peaks are rounded, so times may exceed them by this small margin."""
 CACHED_BYTES = 128 << 20
-"""Below this the keys and values may sit in the L2 cache, so memory bandwidth is no bound."""
+"""Smaller keys and values may fit into the L2 cache, where memory bandwidth is not a limit."""
 SEPARABLE_MS = 0.05
-"""Attention that must take longer than this shows in a fit; less may have gone into another term."""
+"""Attention with a shorter minimum time is not checked; a fit may have put it into another term."""
 
 
 def implausibilities(profile: Profile) -> list[str]:
-    """Every way in which the profile claims more than its GPU's peak, in words; empty when it is sound."""
+    """Descriptions of every time that exceeds the GPU's peak; empty for a sound profile."""
     found: list[str] = []
     for name, tier in profile.tiers.items():
         if tier.weight_bytes >= profile.gpu.memory_bytes:

@@ -1,4 +1,4 @@
-"""A profile beside measured iterations: the error tables of docs/profiles.md."""
+"""Compare a profile with measured iterations: the error tables of docs/profiles.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("decode", "verification", "prefill", "prefill after a past", "mixed")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measured point and what the profile says of it."""
+    """One measured point and the profile's prediction for it."""
 
     point: Point
     predicted_ms: float
@@ -27,7 +27,7 @@ class Comparison:
 
 
 def kind_of(point: Point) -> str:
-    """What an iteration does, as a word of KINDS."""
+    """The kind of an iteration, one of KINDS."""
     if point.sequences and point.prefill:
         return "mixed"
     if point.sequences:
@@ -47,7 +47,7 @@ def compare(profile: Profile, tier: str, points: Sequence[Point], held_out_only:
 
 
 def comparison_text(comparisons: Sequence[Comparison], with_rows: bool) -> str:
-    """Errors by kind of iteration, and every point if asked."""
+    """Errors by kind of iteration, and every point if requested."""
     rows = []
     for kind in (*KINDS, "all"):
         chosen = [c for c in comparisons if kind in ("all", kind_of(c.point))]

@@ -33,27 +33,27 @@ Floats = NDArray[np.float64]
 SMALL_KERNELS_PER_LAYER = 5
 """Two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
 SMALL_KERNEL_US = 1.75
-"""What a small kernel takes whatever its size: their mean in our H200 measurements (machine.small_kernel_us)."""
+"""Fixed time of a small kernel: the mean in our H200 measurements (machine.small_kernel_us)."""
 STREAMING_EFFICIENCY = 0.8
 """Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 DEQUANTISING_SLOWDOWN = 1.12
-"""A compute-bound W4A16 product against bf16: int4_wo against bfloat16 at 8,192 tokens in the A100 tables."""
+"""Time of a compute-bound W4A16 product relative to bf16, from the A100 tables at 8,192 tokens."""
 VERIFICATION_FACTORS = {2: 1.05, 3: 1.05, 5: 1.14, 9: 1.26}
-"""Decode attention with so many query tokens against one, at 262,144 tokens of context, in our H200 measurements."""
+"""Query tokens -> time of decode attention relative to one, at 262,144 context tokens in our H200 measurements."""
 CONTEXT_KNOTS = (1, 512, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 PAIR_KNOTS = (1, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27)
 MAX_SEQUENCES = 512
 MIN_CONTEXT = 128
-"""Below this a decode kernel takes its least time whatever it reads, which a curve over total context cannot say."""
+"""Below this, a decode kernel takes its minimum time, which a curve over total context cannot express."""
 SCALED_FROM = {"a100-40gb": "a100-80gb"}
-"""Cards without tables of their own: the same chip, whose memory-bound parts scale with bandwidth."""
+"""Cards without their own tables, and the card with the same chip from whose tables they are scaled."""
 SISTERS = {("h100-80gb", "INT4"): "h200-141gb"}
-"""Tiers nobody timed on a card, taken from our own measurement of a card with the same chip and faster memory."""
+"""Tiers without published timings, taken from our measurement of a card with the same chip and faster memory."""
 
 
 @dataclass(frozen=True)
 class Composer:
-    """Everything that is the same for all tiers of one card and model."""
+    """Inputs shared by all tiers of one card and model."""
 
     gpu_name: str
     gpu: Gpu
@@ -71,7 +71,7 @@ class Composer:
         return table.m, _rising(architecture.layers * products + self._streaming_excess_ms(architecture, table.m))
 
     def _product_ms(self, table: GemmTable, tier: str, n: int, k: int) -> Floats:
-        """One product's times on this card and in this tier, by the roofline where it was not timed so."""
+        """Times of one product on this card in this tier; derived by the roofline if it was not timed."""
         times = table.ms(n, k)
         timed = tier if tier in self.tables.quantized else "FP16"
         weights_ms = n * k * BYTES_PER_WEIGHT[timed] / table.streaming_bytes_per_ms(BYTES_PER_WEIGHT[timed])
@@ -81,7 +81,7 @@ class Composer:
         return roofline.with_smaller_weights(self.memory_factor * BYTES_PER_WEIGHT[tier] / 2, DEQUANTISING_SLOWDOWN)
 
     def _sister_gemm(self, sister: str, tier: str) -> tuple[NDArray[np.int64], Floats]:
-        """A sister card's measured curve, its memory-bound share slower by the ratio of bandwidths."""
+        """A sister card's measured curve with its memory-bound share slowed by the ratio of bandwidths."""
         profile = load_profile(f"{sister}.{self.architecture.name}")
         measured = next(t for name, t in profile.tiers.items() if name == tier).gemm_tokens
         tokens, times = np.array(measured.x, dtype=np.int64), np.array(measured.ms)
@@ -96,7 +96,7 @@ class Composer:
         return table.m, self._product_ms(table, "FP16", architecture.vocabulary, architecture.hidden)
 
     def _streaming_excess_ms(self, architecture: Architecture, tokens: NDArray[np.int64]) -> Floats:
-        """What norms, rotary embedding, cache write and SwiGLU take beyond their fixed time, once tokens are many."""
+        """Time of norms, rotary embedding, cache write and SwiGLU beyond their fixed time, for many tokens."""
         qkv = architecture.linears[0][0]
         values = 2 * 4 * architecture.hidden + 2 * qkv + 3 * architecture.ffn
         bytes_per_s = STREAMING_EFFICIENCY * self.gpu.memory_bandwidth_bytes_per_s
@@ -188,7 +188,7 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
 
 
 def model_facts(architecture: Architecture) -> Model:
-    """What a profile states about its model."""
+    """The model section of a profile."""
     return Model(
         name=architecture.name,
         linear_parameters=architecture.linear_parameters,
@@ -200,7 +200,7 @@ def model_facts(architecture: Architecture) -> Model:
 
 
 def _verification(attention: TimeCurve) -> tuple[DecodeAttention, ...]:
-    """Verifying drafts reads the same keys and values once; packing the queries costs what it costs on the H200."""
+    """Verification reads keys and values once; packing the queries costs as much as on the H200."""
     rest = (
         DecodeAttention(
             query_tokens=q, origin="derived", context_tokens=_curve(attention.x, np.asarray(attention.ms) * factor)

@@ -1,4 +1,4 @@
-"""From a profile's milliseconds to the engine's integer picoseconds."""
+"""Convert a profile's milliseconds to the engine's integer picoseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llmserve_env.units import PS_PER_MS, PS_PER_US
 
 
 def gpu_costs(profile: Profile) -> GpuCosts:
-    """The engine's view of a profile."""
+    """The costs that the engine reads, from a profile."""
     gpu, model, draft = profile.gpu, profile.model, profile.draft
     tiers = profile.tiers
     return GpuCosts(
@@ -43,7 +43,7 @@ def _tier_costs(tier: Tier) -> TierCosts:
 
 
 def _attention(measured: tuple[DecodeAttention, ...], query_tokens: int) -> Curve:
-    """The curve at one query count, linear between the two measured counts around it, the last one beyond."""
+    """The curve at one query count, linear between the two nearest measured counts, and constant beyond the last."""
     below = max((a for a in measured if a.query_tokens <= query_tokens), key=lambda a: a.query_tokens)
     above = min((a for a in measured if a.query_tokens >= query_tokens), key=lambda a: a.query_tokens, default=below)
     if above.query_tokens == below.query_tokens:
@@ -56,7 +56,7 @@ def _attention(measured: tuple[DecodeAttention, ...], query_tokens: int) -> Curv
 
 
 def _never_falling(ps: list[int]) -> tuple[int, ...]:
-    """Slopes are floored integers, so an interpolated knot can sit a few picoseconds under the one before it."""
+    """Make knots non-decreasing: slopes are floored, so an interpolated knot can be slightly below the previous one."""
     for i in range(1, len(ps)):
         ps[i] = max(ps[i], ps[i - 1])
     return tuple(ps)

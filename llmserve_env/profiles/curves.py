@@ -1,4 +1,4 @@
-"""Monotone piecewise-linear curves by non-negative least squares: every fit here is a sum of such curves and lines."""
+"""Fit sums of monotone piecewise-linear curves and lines by non-negative least squares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CurveTerm:
-    """A curve to fit: values at `knots`, zero at zero, never falling, linear beyond the last knot."""
+    """A curve to fit: values at `knots`, zero at zero, never decreasing, linear beyond the last knot."""
 
     knots: tuple[int, ...]
 
@@ -33,12 +33,12 @@ class CurveTerm:
 
 
 def values_at_knots(coefficients: Floats) -> Floats:
-    """Curve values from fitted first value and rises."""
+    """Curve values from the fitted first value and rises."""
     return np.cumsum(coefficients)
 
 
 def relative_nnls(columns: Floats, target: Floats, weights: Floats | None = None, ridge: float = 1e-4) -> Floats:
-    """Non-negative coefficients of least squared relative error; a light pull to zero settles columns without data."""
+    """Non-negative coefficients with the least squared relative error; a small penalty fixes columns without data."""
     row_weights = np.ones(len(target)) if weights is None else weights
     weighted = columns * (row_weights / target)[:, None]
     scale = np.maximum(np.linalg.norm(weighted, axis=0), 1e-30)

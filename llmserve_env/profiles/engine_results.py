@@ -1,4 +1,4 @@
-"""What a real engine has recorded: `vllm bench` results, and iterations with the requests in each."""
+"""Read recordings of a real engine: `vllm bench` results, and iterations with their requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECODE_KIND = 0
 
 @dataclass(frozen=True)
 class Observation:
-    """A measured time, and the iterations it is the sum of: (how many, which)."""
+    """A measured time, and the iterations that add up to it, as (count, iteration) pairs."""
 
     parts: tuple[tuple[float, Iteration], ...]
     ms: float
@@ -26,7 +26,7 @@ class Observation:
 
 
 def read_bench(path: Path, tier: str) -> list[Observation]:
-    """A result file of `vllm bench serve` (closed loop, with --max-concurrency) or `vllm bench latency`."""
+    """Read a result file of `vllm bench serve` (closed loop, with --max-concurrency) or `vllm bench latency`."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:

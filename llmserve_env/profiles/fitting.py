@@ -1,6 +1,6 @@
-"""From timed iterations to the cost model: one non-negative least-squares fit of relative errors, all tiers together.
+"""Fit the cost model to timed iterations: one non-negative least-squares fit of relative errors for all tiers.
 
-Attention runs in 16 bits in every tier, so its curves are shared; everything else is the tier's own.
+Attention runs in 16 bits in every tier, so its curves are shared; every other term belongs to one tier.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ VERIFICATION_KNOTS = (1, 1024, 4096, 16384, 65536, 131072, 262144)
 PAIR_KNOTS = (1, 2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**22, 2**23, 2**24, 2**25, 2**26, 2**27)
 ROBUST_ROUNDS = 4
 USUAL_ERROR = 0.02
-"""Relative errors beyond this count linearly, not squared."""
+"""Relative errors beyond this are weighted linearly instead of quadratically."""
 LINES = ("overhead", "per_sequence", "per_decode_token", "per_prefill_token")
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """A timed iteration, reduced to what the cost model knows of it; `ms` excludes the draft model."""
+    """A timed iteration, reduced to the inputs of the cost model; `ms` excludes the draft model."""
 
     tier: str
     query_tokens: int
@@ -80,7 +80,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class FittedTier:
-    """Milliseconds: fixed and per-item terms, and curve values at their knots."""
+    """Fitted milliseconds: fixed and per-item terms, and curve values at the knots."""
 
     lines: dict[str, float]
     gemm: tuple[tuple[int, ...], Floats]
@@ -98,7 +98,7 @@ class _Block:
 
 
 def fit(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...] = GEMM_KNOTS) -> dict[str, FittedTier]:
-    """The tiers that explain the iterations best, in relative error; fewer knots where the clock is noisy."""
+    """The tiers with the smallest relative error on the iterations; use fewer knots for noisy clocks."""
     if not iterations:
         raise ProfileError("nothing to fit: the measurements hold no iterations")
     blocks = _blocks(iterations, gemm_knots)
@@ -114,7 +114,7 @@ def fit(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...] = GEMM_KNOT
 
 
 def _robust(columns: Floats, target: Floats) -> Floats:
-    """Least squares, reweighted so that a few iterations a library runs oddly slowly do not bend the curves."""
+    """Least squares, reweighted so that a few unusually slow iterations do not distort the curves."""
     weights = np.ones(len(target))
     for _ in range(ROBUST_ROUNDS):
         solution = relative_nnls(columns, target, weights)
@@ -124,7 +124,7 @@ def _robust(columns: Floats, target: Floats) -> Floats:
 
 
 def _blocks(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...]) -> list[_Block]:
-    """Shared attention first, then each tier's own lines and GEMM curve."""
+    """Columns of the shared attention, then of each tier's linear terms and GEMM curve."""
 
     def column(values: Sequence[float]) -> Floats:
         return np.array(values, dtype=float)
@@ -152,7 +152,7 @@ def _blocks(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...]) -> lis
 
 
 def _curve_block(name: tuple[str, ...], knots: tuple[int, ...], x: Floats) -> _Block:
-    """A curve over `x`, with knots no further out than the data reach."""
+    """A curve over `x`, with knots within the range of the data."""
     reached = tuple(k for k in knots if k <= max(x.max(), 2))
     used = reached if len(reached) >= 2 else knots[:2]
     return _Block(name, CurveTerm(used).columns(x), used)

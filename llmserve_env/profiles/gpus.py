@@ -1,11 +1,11 @@
-"""Facts of the GPUs profiles exist for: vendor datasheets for rates and sizes, a mid-range list price for money."""
+"""Data of the GPUs that have profiles: rates and sizes from datasheets, prices from mid-range list prices."""
 
 from __future__ import annotations
 
 from llmserve_env.profiles.schema import Gpu
 
 HOST_LINK_EFFICIENCY = 0.8
-"""Share of a PCIe or NVLink direction's peak that a large copy reaches."""
+"""Share of the peak of one PCIe or NVLink direction that a large copy reaches."""
 
 
 def _gpu(

@@ -1,4 +1,4 @@
-"""A profile from the profiler's measurements: fitted on its training points, judged on the ones held out."""
+"""Make a profile from the profiler's measurements: fitted to training points, evaluated on held-out ones."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
 
 
 def training_points(points: Sequence[Point]) -> list[Point]:
-    """The points to fit on: none that is held out, nor one that random draws made equal to a held-out one."""
+    """The points to fit on: neither held out nor equal to a held-out point."""
     held_out = {p.key for p in points if p.held_out}
     return [p for p in points if p.key not in held_out]
 
 
 def predicted_ms(costs: GpuCosts, point: Point) -> float:
-    """What a profile says a measured point should take; the draft model is timed apart and left out."""
+    """The predicted time of a measured point, without the draft model, which is timed separately."""
     decode = [(point.sequences, point.context)] if point.sequences else []
     return predict_target_ps(costs, point.tier, decode, point.prefill, point.query_tokens - 1) / PS_PER_MS
 
@@ -97,7 +97,7 @@ def error_of(predicted: Sequence[float], measured: Sequence[float]) -> FitError:
 
 
 def _overhead_ms(architecture: Architecture, machine: dict[str, Any]) -> float:
-    """Small kernels as timed one by one, and the LM head's weights at copy bandwidth: no fit tells them from GEMM."""
+    """Small kernels as timed separately, plus the LM head at copy bandwidth; a fit cannot separate them from GEMM."""
     kernels, copy_rate = machine["small_kernel_us"], machine["device_copy_bytes_per_s"]
     per_layer_us = 2 * kernels["add_norm"] + kernels["rotate"] + kernels["write_cache"] + kernels["swiglu"]
     head_bytes = 2 * architecture.embedding_parameters
@@ -146,7 +146,7 @@ def _draft(architecture: Architecture, points: Sequence[Point], copy_bytes_per_s
 
 
 def _gpu(name: str, machine: dict[str, Any]) -> Gpu:
-    """The card's facts, with the sizes and rates that were read off the machine."""
+    """The card's data, with the sizes and rates measured on the machine."""
     if name not in GPUS:
         raise ProfileError(f"unknown GPU {name!r}: add its peaks and price to gpus.py beside {', '.join(GPUS)}")
     measured = {

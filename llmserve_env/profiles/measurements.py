@@ -1,4 +1,4 @@
-"""Reading what `tools/profiler/` writes."""
+"""Read the measurement files that `tools/profiler/` writes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Point(BaseModel):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What was timed, without the outcome."""
+        """What was timed, without the resulting time."""
         return self.model, self.tier, self.sequences, self.context, self.query_tokens, self.prefill
 
     def iteration(self) -> Iteration:
-        """The point as the fit sees it."""
+        """The point as an iteration for the fit."""
         return Iteration(
             tier=self.tier,
             query_tokens=self.query_tokens,
@@ -48,7 +48,7 @@ class Point(BaseModel):
 
 
 class Measurements(BaseModel):
-    """A file of the profiler."""
+    """A measurement file of the profiler."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

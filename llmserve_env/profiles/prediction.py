@@ -1,4 +1,4 @@
-"""One iteration's time from a profile: the cost model of docs/engine.md in plain Python."""
+"""Predict the time of one iteration from a profile: the cost model of docs/engine.md in plain Python."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def predict(profile: Profile, tier: str, decode: Groups = (), prefill: Groups = 
     Args:
         profile: what `load_profile` returns.
         tier: "FP16", "INT8" or "INT4".
-        decode: groups (sequences, context): so many decoding sequences, each with so many tokens of context
-            once the iteration is done.
-        prefill: chunks (tokens, past): so many prompt tokens after so many already computed.
+        decode: groups (sequences, context): the number of decoding sequences, and the context tokens of each
+            after the iteration.
+        prefill: chunks (tokens, past): the number of prompt tokens, and of tokens computed before them.
         depth: draft tokens verified per decoding sequence.
     """
     return predict_ps(profile.costs(), tier, decode, prefill, depth) / PS_PER_MS
 
 
 def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups = (), depth: int = 0) -> int:
-    """`predict` on converted costs, in integer picoseconds: what the engine computes, to the picosecond."""
+    """`predict` on converted costs, in integer picoseconds, exactly as the engine computes it."""
     time = predict_target_ps(costs, tier, decode, prefill, depth)
     decoding = sum(n for n, _ in decode)
     context = sum(n * c for n, c in decode)
@@ -42,7 +42,7 @@ def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups 
 
 
 def predict_target_ps(costs: GpuCosts, tier: str, decode: Groups, prefill: Groups, depth: int) -> int:
-    """The target model's share of an iteration: everything but the draft model."""
+    """The target model's share of an iteration: everything except the draft model."""
     _check(tier, decode, prefill, depth)
     t = costs.tiers[TIER_NAMES.index(tier)]
     decoding = sum(n for n, _ in decode)

@@ -1,4 +1,4 @@
-"""Moving a timed GEMM to another memory bandwidth or another weight size: a roofline with a rounded corner.
+"""Convert a timed GEMM to another memory bandwidth or weight size with a roofline that has a rounded corner.
 
 A product's time is a launch latency plus the larger of two parts: memory (the weights, at the best streaming rate seen
 on the card) and compute (proportional to tokens, at the rate seen at the largest count). A power mean joins them.
@@ -18,7 +18,7 @@ SHARPNESS = 4.0
 
 @dataclass(frozen=True)
 class Roofline:
-    """Milliseconds of one product, taken apart; `compute` is over the token counts of the timing."""
+    """Milliseconds of one product by part; `compute` has one value per timed token count."""
 
     latency: float
     memory: float
@@ -26,7 +26,7 @@ class Roofline:
 
     @classmethod
     def of(cls, tokens: NDArray[np.int64], times: Floats, memory_ms: float) -> Roofline:
-        """Take a timing apart, given the time its weights need at the card's streaming rate."""
+        """Split a timing into parts, given the time that its weights need at the card's streaming rate."""
         memory = min(memory_ms, float(times[0]))
         compute = tokens.astype(np.float64) * (float(times[-1]) / float(tokens[-1]))
         return cls(float(times[0]) - memory, memory, compute)

@@ -1,4 +1,4 @@
-"""The profile file: one GPU, one model, three quantization tiers, a draft model, and where every number came from.
+"""The profile file: one GPU, one model, three quantization tiers, a draft model, and the source of every number.
 
 Times are milliseconds or microseconds, as the field's name says; `costs()` turns them into integer picoseconds.
 """
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class TimeCurve(_Part):
-    """Times over a count, piecewise linear, never falling; zero at zero by definition."""
+    """Times over a count: piecewise linear, never decreasing, and zero at zero by definition."""
 
     x: tuple[int, ...] = Field(min_length=2)
     ms: tuple[Time, ...] = Field(min_length=2)
@@ -37,11 +37,11 @@ class TimeCurve(_Part):
         if len(self.x) != len(self.ms):
             raise ValueError(f"a curve needs one time per knot; got {len(self.x)} knots and {len(self.ms)} times")
         if self.x[0] < 0 or any(b <= a for a, b in zip(self.x, self.x[1:], strict=False)):
-            raise ValueError(f"knots must be non-negative and increase strictly; got {list(self.x)}")
+            raise ValueError(f"knots must be non-negative and strictly increasing; got {list(self.x)}")
         for i, (a, b) in enumerate(zip(self.ms, self.ms[1:], strict=False)):
             if b < a:
                 raise ValueError(
-                    f"times must never fall, but {b} ms at {self.x[i + 1]} is less than {a} ms at {self.x[i]}: "
+                    f"times must not decrease, but {b} ms at {self.x[i + 1]} is less than {a} ms at {self.x[i]}: "
                     "smooth the measurements (the fit does) before writing a profile"
                 )
         return self
@@ -56,7 +56,7 @@ class DecodeAttention(_Part):
 
 
 class FitError(_Part):
-    """Relative error of the tier against points that were not used to make it."""
+    """Relative error of the tier on points that were left out of its fit."""
 
     points: Count
     median_pct: Time
@@ -99,7 +99,7 @@ class Draft(_Part):
 
 
 class Gpu(_Part):
-    """The card: sizes, peaks the times are checked against, money and power."""
+    """The card: sizes, peaks that times are checked against, price and power."""
 
     name: str
     memory_bytes: Count
@@ -130,7 +130,7 @@ class FrontEnd(_Part):
 
 
 class Provenance(_Part):
-    """Where the numbers came from."""
+    """The source of the numbers."""
 
     source: str = Field(min_length=1)
     measured_by: str = Field(min_length=1)
@@ -161,12 +161,12 @@ class Profile(_Part):
             raise ValueError(f"tiers {missing} are missing; a profile has all of {list(TIER_NAMES)}")
         problems = implausibilities(self)
         if problems:
-            more = f"; and {len(problems) - 1} more of the kind" if len(problems) > 1 else ""
+            more = f"; and {len(problems) - 1} more problems of this kind" if len(problems) > 1 else ""
             raise ValueError(problems[0] + more)
         return self
 
     def costs(self) -> GpuCosts:
-        """The profile as the engine needs it: integer picoseconds, one attention curve per query count 1..9."""
+        """The profile in the engine's format: integer picoseconds, one attention curve per query count 1..9."""
         from llmserve_env.profiles.conversion import gpu_costs
 
         return gpu_costs(self)

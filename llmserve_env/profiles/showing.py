@@ -16,7 +16,7 @@ DEPTHS = (1, 2, 4, 8)
 
 
 def describe(profile: Profile) -> str:
-    """Facts, terms and typical iterations of a profile, as printed by `llmserve profile show`."""
+    """The data, terms and typical iterations of a profile, as `llmserve profile show` prints them."""
     sections = [_facts(profile), _terms(profile), _iterations(profile), _curves(profile)]
     return "\n\n".join("\n".join(lines) for lines in sections)
 

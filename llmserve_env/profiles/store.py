@@ -1,4 +1,4 @@
-"""Finding and reading profiles."""
+"""Find, read and write profiles."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def load_profile(name: str | Path) -> Profile:
     path = Path(name) if str(name).endswith(".json") else DATA / f"{name}.json"
     if not path.is_file():
         raise ProfileError(
-            f"no profile {str(name)!r}; shipped are {', '.join(list_profiles())}, or give the path of a .json file"
+            f"no profile {str(name)!r}; choose one of {', '.join(list_profiles())}, or give the path of a .json file"
         )
     try:
         return Profile.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ProfileError(f"{path.name} is not a usable profile: {_first_problem(error)}") from error
+        raise ProfileError(f"{path.name} is not a valid profile: {_first_problem(error)}") from error
 
 
 def build_profile(**parts: Any) -> Profile:
-    """A profile from its parts, checked as a loaded one is."""
+    """A profile from its parts, validated like a loaded one."""
     try:
         return Profile.model_validate({"format_version": FORMAT_VERSION, **parts})
     except ValidationError as error:
-        raise ProfileError(f"no usable profile comes of this: {_first_problem(error)}") from error
+        raise ProfileError(f"these parts do not form a valid profile: {_first_problem(error)}") from error
 
 
 def save_profile(profile: Profile, folder: Path = DATA) -> Path:

@@ -1,4 +1,4 @@
-"""Traffic as data: a validated description and a seed make a table of requests.
+"""Traffic as data: a validated description and a seed determine a table of requests.
 
 Read `spec.py` for what a description may say, `rates.py` for how arrivals follow a rate curve, `sampling.py` for how a
 table is drawn, `schedule.py` for what is known about the traffic of a seed in advance.

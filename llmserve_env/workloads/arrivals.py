@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from llmserve_env.workloads.parts import NonNegative, Part, Positive
 
 WARMUP_S = 10.0
-"""Bursts leave the start of an episode alone, so that every controller has seen the base load first."""
+"""No burst starts this early in an episode, so that every controller sees the base load first."""
 
 Rate = NonNegative
 Variation = Annotated[float, Field(strict=True, gt=0.0, le=50.0, allow_inf_nan=False)]
@@ -39,9 +39,9 @@ class Gamma(Part):
 
 class _Recurring(Part):
     jitter_s: NonNegative = 0.0
-    """Each start is moved by up to this much either way."""
+    """Each start is moved by up to this much in either direction."""
     first_s: NonNegative | None = None
-    """Nominal start of the first one; when not given, half a period or as soon after the warm-up as jitter allows."""
+    """Nominal start of the first burst; by default half a period, or as soon after the warm-up as jitter allows."""
 
     def _check(self, period_s: float, duration_s: float) -> None:
         if duration_s + 2 * self.jitter_s > period_s:
@@ -55,7 +55,7 @@ class _Recurring(Part):
             )
 
     def first_start_s(self, period_s: float) -> float:
-        """Nominal start of the first one."""
+        """Nominal start of the first burst."""
         return max(period_s / 2, WARMUP_S + self.jitter_s) if self.first_s is None else self.first_s
 
 
@@ -90,16 +90,16 @@ class Spikes(_Recurring):
 
 
 class RateSeries(Part):
-    """A piecewise-constant rate, as fitted to a trace, with gamma-distributed gaps in its own time."""
+    """A piecewise-constant rate, as fitted to a trace, with gamma-distributed gaps in rate-scaled time."""
 
     kind: Literal["rate_series"]
     step_s: Positive
     rates_rps: tuple[Rate, ...] = Field(min_length=1)
     cv: Variation = 1.0
     cyclic: bool = Field(default=False, strict=True)
-    """Start over when the series ends; otherwise it must cover the horizon."""
+    """Repeat the series when it ends; otherwise it must cover the horizon."""
     random_start: bool = Field(default=False, strict=True)
-    """Begin at a seeded place of the series rather than at its beginning."""
+    """Start at a seeded point of the series instead of at its beginning."""
 
     @property
     def duration_s(self) -> float:
@@ -107,7 +107,7 @@ class RateSeries(Part):
 
 
 class OnOff(Part):
-    """Periods of traffic and periods of (almost) none, with random lengths; in its steady state from the start."""
+    """Periods of traffic and of (almost) no traffic, with random lengths; in steady state from the start."""
 
     kind: Literal["on_off"]
     on_rps: Rate
@@ -119,7 +119,7 @@ class OnOff(Part):
     on_cv: Variation = 1.0
     off_cv: Variation = 1.0
     cv: Variation = 1.0
-    """Of the gaps between arrivals."""
+    """Coefficient of variation of the gaps between arrivals."""
 
     @model_validator(mode="after")
     def _exponential_has_no_shape(self) -> OnOff:
@@ -135,7 +135,7 @@ Arrivals = Annotated[
 
 
 def peak_rps(arrivals: Off | Poisson | Gamma | Bursts | Spikes | RateSeries | OnOff) -> float:
-    """The highest rate the process ever has."""
+    """The highest rate of the process."""
     match arrivals:
         case Poisson() | Gamma():
             return arrivals.rate_rps
@@ -152,5 +152,5 @@ def peak_rps(arrivals: Off | Poisson | Gamma | Bursts | Spikes | RateSeries | On
 
 
 def gap_cv(arrivals: Off | Poisson | Gamma | Bursts | Spikes | RateSeries | OnOff) -> float:
-    """Coefficient of variation of the gaps, in the time in which the rate is constant."""
+    """Coefficient of variation of the gaps in rate-scaled time, in which the rate is constant."""
     return arrivals.cv if isinstance(arrivals, Gamma | RateSeries | OnOff) else 1.0

@@ -1,6 +1,6 @@
 """Distributions of token counts and durations, sampled through their quantile functions.
 
-One uniform number makes one value, so a changed distribution moves no other draw, and truncation needs no loop.
+Each value uses one uniform number, so changing a distribution changes no other draw, and truncation needs no loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ N = TypeVar("N", int, float)
 Array: TypeAlias = npt.NDArray[Any]
 
 MIN_KEPT_MASS = 1e-6
-"""Share of a log-normal law that `bounds: resample` must leave; below it the bounds contradict the law."""
+"""Least share of a log-normal distribution that must fall within the bounds of `bounds: resample`."""
 
 
 class Constant(Part, Generic[N]):
@@ -69,13 +69,15 @@ class LogNormal(_Bounded[N], Generic[N]):
     mu: Annotated[float, Field(strict=True, ge=-50.0, le=50.0)]
     sigma: Annotated[float, Field(strict=True, gt=0.0, le=10.0)]
     bounds: Literal["clamp", "resample"] = "clamp"
-    """clamp: what falls outside counts as the bound; resample: the law given that it falls inside."""
+    """clamp: values outside are set to the bound; resample: the distribution is conditioned on the bounds."""
 
     @model_validator(mode="after")
     def _bounds_fit_the_law(self) -> LogNormal[N]:
         low_mass, high_mass = self.masses()
         if self.bounds == "resample" and high_mass - low_mass < MIN_KEPT_MASS:
-            raise ValueError(f"low {self.low} to high {self.high} holds almost nothing of the law; widen the bounds")
+            raise ValueError(
+                f"low {self.low} to high {self.high} contains almost none of the distribution; widen the bounds"
+            )
         return self
 
     def masses(self) -> tuple[float, float]:
@@ -86,7 +88,7 @@ class LogNormal(_Bounded[N], Generic[N]):
 
 
 class Quantiles(Part, Generic[N]):
-    """A table of quantiles, linear in between: how the facts of a trace are written down."""
+    """A table of quantiles with linear interpolation, used for the lengths and durations of traces."""
 
     kind: Literal["quantiles"]
     levels: tuple[Fraction, ...] = Field(min_length=2)
@@ -99,9 +101,9 @@ class Quantiles(Part, Generic[N]):
         if self.levels[0] != 0.0 or self.levels[-1] != 1.0:
             raise ValueError(f"levels must run from 0 to 1; got {self.levels[0]} to {self.levels[-1]}")
         if any(b <= a for a, b in pairwise(self.levels)):
-            raise ValueError(f"levels must increase strictly; got {list(self.levels)}")
+            raise ValueError(f"levels must strictly increase; got {list(self.levels)}")
         if any(b < a for a, b in pairwise(self.values)):
-            raise ValueError(f"values must never fall; got {list(self.values)}")
+            raise ValueError(f"values must not decrease; got {list(self.values)}")
         return self
 
     @property
@@ -124,7 +126,7 @@ DurationDistribution = Annotated[
 
 
 class Band(Part):
-    """Outputs of the prompts up to a length."""
+    """Output lengths for prompts up to a given length."""
 
     prompt_up_to: Count | None = None
     """Longest prompt of this band; the last band has none."""
@@ -132,7 +134,7 @@ class Band(Part):
 
 
 class Conditional(Part):
-    """Output lengths that depend on the band the prompt falls in, as they do in production."""
+    """Output lengths that depend on the length band of the prompt, as they do in production."""
 
     kind: Literal["conditional"]
     bands: tuple[Band, ...] = Field(min_length=1)
@@ -142,7 +144,9 @@ class Conditional(Part):
         ends = [band.prompt_up_to for band in self.bands]
         inner = [end for end in ends[:-1] if end is not None]
         if ends[-1] is not None or len(inner) != len(ends) - 1:
-            raise ValueError(f"every band but the last needs prompt_up_to, the last has none; got {ends}")
+            raise ValueError(
+                f"every band except the last needs prompt_up_to, and the last must not have it; got {ends}"
+            )
         if any(b <= a for a, b in pairwise(inner)):
             raise ValueError(f"prompt_up_to must increase from band to band; got {inner}")
         return self

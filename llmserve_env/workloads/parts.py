@@ -1,4 +1,4 @@
-"""What every part of a description shares: strict numbers and no unknown fields."""
+"""Base class of every part of a description: strict numbers and no unknown fields."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Name = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
 
 
 class Part(BaseModel):
-    """A frozen piece of a description that knows its own fields and no others."""
+    """A frozen part of a description that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known_fields_only(cls, data: Any) -> Any:
-        """Refuse here rather than by `extra` alone, so that the message lists what is allowed."""
+        """Refuse unknown fields here as well as by `extra`, so that the message lists the allowed ones."""
         if isinstance(data, Mapping):
             fields = {field.alias or name: name for name, field in cls.model_fields.items()}
             unknown = sorted(str(key) for key in data if key not in fields and key not in fields.values())

@@ -11,7 +11,7 @@ from llmserve_env.errors import ConfigError
 
 Place = tuple[int | str, ...]
 LineOf = Callable[[Place], int]
-"""Line of the field at a path of keys and indices, or of the nearest field around it."""
+"""Line of the field at a path of keys and indices, or of the nearest enclosing field."""
 
 
 def config_error(
@@ -28,7 +28,7 @@ def config_error(
 
 
 def _follows(item: Mapping[str, Any], places: list[tuple[int | str, ...]]) -> bool:
-    """Whether a list is called too short only because the items it has are wrong."""
+    """Whether a list is reported as too short only because its items are invalid."""
     loc = item["loc"]
     return item["type"] == "too_short" and any(len(p) > len(loc) and p[: len(loc)] == loc for p in places)
 

@@ -1,7 +1,7 @@
 """Rate curves, and arrivals that follow them.
 
-Every arrival process is a piecewise-constant rate, fixed by the seed, and a renewal process of unit rate that runs in
-the time of that curve. The schedule reads the same curve, so it cannot disagree with the arrivals.
+Every arrival process consists of a piecewise-constant rate, fixed by the seed, and a renewal process of unit rate in
+the time scaled by that rate. The schedule reads the same curve, so it cannot disagree with the arrivals.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _DWELLS_PER_DRAW = 64
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """Rate over the episode, piecewise constant, and when its bursts are."""
+    """Piecewise-constant rate over the episode, and the times of its bursts."""
 
     edges_s: Array
     rates_rps: Array
-    """One per piece, a piece between two edges."""
+    """One rate per piece; a piece lies between two edges."""
     bursts_s: Array
     """Start and end of each burst within the horizon, shape (bursts, 2)."""
 
@@ -33,7 +33,7 @@ class RateCurve:
         return np.concatenate(([0.0], np.cumsum(self.rates_rps * np.diff(self.edges_s))))
 
     def preceded_by(self, history_s: float) -> RateCurve:
-        """The same curve with its first rate before the start too."""
+        """The same curve, extended before the start at its first rate."""
         if history_s == 0.0:
             return self
         edges = np.concatenate(([-history_s], self.edges_s))
@@ -50,7 +50,7 @@ def rate_curve(
     rate_scale: float,
     streams: SourceStreams,
 ) -> RateCurve:
-    """The curve that this seed gives the process."""
+    """The rate curve of the process under this seed."""
     match arrivals:
         case Off():
             return _flat(0.0, horizon_s)
@@ -76,7 +76,7 @@ def arrival_times_s(curve: RateCurve, cv: float, rng: np.random.Generator) -> Ar
     ticks = _unit_renewals(float(expected[-1]), cv, rng)
     piece = np.searchsorted(expected, ticks, side="right") - 1
     into_s = (ticks - expected[piece]) / curve.rates_rps[piece]
-    # Rounding must not carry an arrival over the edge, past the first one of the next piece.
+    # Rounding must not move an arrival over the edge, past the first arrival of the next piece.
     return np.minimum(curve.edges_s[piece] + into_s, curve.edges_s[piece + 1])
 
 
@@ -85,7 +85,7 @@ def _unit_renewals(end: float, cv: float, rng: np.random.Generator) -> Array:
     if end == 0.0:
         return np.empty(0)
     shape = cv**-2
-    # A gap that is already under way: without it bursty processes would begin with too many arrivals.
+    # The first gap is already under way; without this, bursty processes would start with too many arrivals.
     first = rng.standard_exponential() if cv == 1.0 else rng.standard_gamma(shape + 1.0) / shape * rng.random()
     size = math.ceil(end + 6.0 * max(cv, 1.0) * math.sqrt(end) + 16.0)
     ticks = np.array([first])
@@ -109,7 +109,7 @@ def _starts(recurring: Bursts | Spikes, period_s: float, horizon_s: float, strea
 
 
 def _with_bursts(rates: Array, starts_s: Array, burst_s: float, horizon_s: float) -> RateCurve:
-    """Base and burst rate in turn."""
+    """Base and burst rate, alternating."""
     spans = np.minimum(np.column_stack((starts_s, starts_s + burst_s)), horizon_s)
     edges = np.concatenate(([0.0], spans.ravel(), [horizon_s]))
     return RateCurve(edges, rates[np.arange(len(edges) - 1) % 2], spans)
@@ -127,7 +127,7 @@ def _series(series: RateSeries, horizon_s: float, rate_scale: float, streams: So
 
 
 def _on_off(process: OnOff, horizon_s: float, rate_scale: float, streams: SourceStreams) -> RateCurve:
-    """Alternating dwell times; the first one is already under way, as in the steady state."""
+    """Alternating ON and OFF periods; the first one is already under way, as in steady state."""
     rng = streams.generator(RATE_CHANGES)
     on_first = rng.random() < process.on_s / (process.on_s + process.off_s)
     order = np.array([0, 1] if on_first else [1, 0])
@@ -140,7 +140,7 @@ def _on_off(process: OnOff, horizon_s: float, rate_scale: float, streams: Source
         else:
             dwell = means * np.exp(sigmas * rng.standard_normal((_DWELLS_PER_DRAW, 2)) - sigmas**2 / 2)
             if len(changes_s) == 1:
-                # Length-biased, then cut at a uniform place: what is left of the period one arrives in.
+                # A length-biased period cut at a uniform point is the rest of the period under way at the start.
                 dwell[0, 0] *= math.exp(sigmas[0] ** 2) * rng.random()
         changes_s += (changes_s[-1] + np.cumsum(dwell.ravel())).tolist()
     edges = np.array(changes_s)

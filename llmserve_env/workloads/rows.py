@@ -15,7 +15,7 @@ from llmserve_env.workloads.streams import OUTPUT_TOKENS, PROMPT_TOKENS, SourceS
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One row per request; kinds, prefixes and sessions are numbered within the source, -1 is none."""
+    """One row per request; kinds, prefixes and sessions are numbered within the source, with -1 for none."""
 
     arrival_s: Array
     kind: Array
@@ -29,7 +29,7 @@ class Rows:
         return Rows(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def numbered_from(self, kind: int, prefix: int, session: int) -> Rows:
-        """The same rows, numbered behind those of earlier sources."""
+        """The same rows, numbered after those of earlier sources."""
         if kind == prefix == session == 0:
             return self
         return replace(
@@ -43,7 +43,7 @@ class Rows:
 def single_requests(
     kinds: Sequence[RequestKind], kind: Array, arrival_s: Array, max_total_tokens: int, streams: SourceStreams
 ) -> Rows:
-    """Requests that have nothing to do with one another."""
+    """Independent requests, without sessions or shared prefixes."""
     n = len(kind)
     prompt = prompts(kinds, kind, streams.generator(PROMPT_TOKENS).random(n))
     output = outputs(kinds, kind, streams.generator(OUTPUT_TOKENS).random(n), prompt)

@@ -1,4 +1,4 @@
-"""From a workload and a seed to a table of requests."""
+"""Sample a table of requests from a workload and a seed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _US_PER_S = 1_000_000
 
 
 def sample(spec: WorkloadSpec, seed: int) -> RequestTable:
-    """The requests of one episode, sorted by arrival; requests of the same instant keep the order of their sources.
+    """The requests of one episode, sorted by arrival; simultaneous requests keep the order of their sources.
 
-    The same spec and seed give the same table. A source draws from streams of its own, keyed by its index and by what
-    is drawn: adding a source behind the others or changing one property leaves every other draw as it is.
+    The same spec and seed give the same table. Each source draws from its own streams, keyed by its index and by
+    what is drawn, so appending a source or changing one property leaves every other draw unchanged.
     """
     parts, acceptance = [], []
     num_kinds = num_prefixes = num_sessions = 0
@@ -74,7 +74,7 @@ def _law(law: Acceptance, prompt_tokens: Array, at_s: Array, phase: float) -> Ar
         value += law.per_prompt_doubling * np.log2(prompt_tokens / law.reference_prompt_tokens)
     if law.drift_amplitude:
         value += law.drift_amplitude * np.sin(math.tau * (at_s / law.drift_period_s + phase))
-    # The spec keeps the law within [0, 1]; this takes off what rounding adds at its ends.
+    # The spec keeps acceptance within [0, 1]; clipping removes rounding errors at the ends.
     return np.clip(value, 0.0, 1.0, out=value)
 
 
@@ -85,10 +85,10 @@ def _joined(parts: list[Rows]) -> Rows:
 
 
 def _table(spec: WorkloadSpec, rows: Rows, acceptance: Array) -> RequestTable:
-    """The rows in order of arrival, with what their kind, class and tenant say."""
-    # Whole microseconds: the last bit of a logarithm, which differs between C libraries, moves no arrival.
+    """The rows in order of arrival, with the properties of their kind, class and tenant."""
+    # Arrivals are whole microseconds, because the last bit of a logarithm differs between C libraries.
     at_us = np.floor(rows.arrival_s * _US_PER_S).astype(np.int64)
-    # Rounding must not put the last arrival on the horizon, which is no longer part of the episode.
+    # Rounding must not move the last arrival onto the horizon, which is not part of the episode.
     at_us = np.minimum(at_us, spec.horizon_s * _US_PER_S - 1)
     if len(spec.sources) > 1 or spec.sources[0].sessions:
         order = np.argsort(at_us, kind="stable")

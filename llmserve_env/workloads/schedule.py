@@ -1,4 +1,4 @@
-"""What is known about the traffic of a seed before it comes: rates, bursts and phases of every second."""
+"""What is known in advance about the traffic of a seed: rates, bursts and phases of every second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COOLDOWN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """A stretch of raised rate of one source: a burst, a spike, or the ON period of an ON/OFF process."""
+    """A period of raised rate of one source: a burst, a spike, or the ON period of an ON/OFF process."""
 
     source: int
     start_s: float
@@ -30,16 +30,16 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class TrafficSchedule:
-    """Expectation of one seed, a row per second; second i lasts from i to i + 1."""
+    """Expected traffic of one seed, one row per second; second i lasts from i to i + 1."""
 
     rate_rps: Array
     """Expected requests in each second, shape (seconds, sources)."""
     is_burst: Array
-    """Whether any source bursts during some of the second."""
+    """Whether any source bursts during part of the second."""
     phase: tuple[Phase, ...]
     """warmup in the first 10 s, else burst, else cooldown for 10 s after a burst, else steady."""
     bursts: tuple[Burst, ...]
-    """By source, then by start."""
+    """Ordered by source, then by start."""
 
     @property
     def total_rps(self) -> Array:
@@ -49,7 +49,7 @@ class TrafficSchedule:
 
 
 def schedule(spec: WorkloadSpec, seed: int) -> TrafficSchedule:
-    """What to expect of `sample(spec, seed)`: the bursts are the ones its arrivals follow."""
+    """Expected traffic of `sample(spec, seed)`, with the bursts that its arrivals follow."""
     rates, bursts = [], []
     for index, source in enumerate(spec.sources):
         curve = rate_curve(source.arrivals, spec.horizon_s, spec.rate_scale, SourceStreams(seed, index))
@@ -68,7 +68,7 @@ def schedule(spec: WorkloadSpec, seed: int) -> TrafficSchedule:
 
 
 def _touched(spans: Array, horizon_s: int) -> Array:
-    """Seconds of which a span covers some part."""
+    """Seconds that a span covers at least partly."""
     second = np.arange(horizon_s)[:, None]
     touched: Array = np.any((spans[:, 0] < second + 1) & (spans[:, 1] > second), axis=1)
     return touched

@@ -1,4 +1,4 @@
-"""Conversations: turns that extend one another's tokens."""
+"""Conversations, in which each turn extends the tokens of the previous one."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def converse(
 def request_rate(sessions: Sessions, curve: RateCurve, horizon_s: int) -> Array:
     """Expected requests in each second: starts, and later turns after their think times.
 
-    Sessions that the context window ends early are counted as if it did not.
+    Sessions that the context window would end early are counted in full.
     """
     history_s = sessions.history_s
     span_s = history_s + horizon_s
     starts = curve.preceded_by(history_s).per_second(-history_s, horizon_s)
     later_s = np.minimum(seconds(sessions.think_s, _LEVELS), span_s)
     whole_s = later_s.astype(np.int64)
-    # A fraction of a second is shared between its two neighbours, which keeps the mean.
+    # A fraction of a second is divided between its two neighbours, which preserves the mean.
     weights = np.concatenate((1.0 - (later_s - whole_s), later_s - whole_s)) / len(_LEVELS)
     gap = np.bincount(np.concatenate((whole_s, whole_s + 1)), weights, minlength=span_s)[:span_s]
     num_turns = tokens(sessions.turns, _LEVELS)

@@ -1,4 +1,4 @@
-"""What a workload may be: classes of service, and sources that send requests of several kinds.
+"""The description of a workload: classes of service, and sources that send requests of several kinds.
 
 ```yaml
 horizon_s: 200
@@ -32,22 +32,22 @@ from llmserve_env.workloads.problems import config_error
 MAX_CLASSES = 8
 MAX_TURNS = 256
 MAX_REQUESTS = 20_000_000
-"""Rows one table may have at most: at the peak rate all the time it would take about 2 GB."""
+"""Largest number of rows of a table; a table of this size takes about 2 GB."""
 SHARE_TOLERANCE = 1e-6
 
 
 class ServiceClass(Part):
-    """What a class of requests is promised, and how long its clients wait."""
+    """The SLO of a class of requests, and how long its clients wait."""
 
     name: Name
     ttft_slo_ms: Positive | None
-    """Promised time to first token; null promises nothing."""
+    """Promised time to first token; null for no promise."""
     patience_s: Positive | None = None
-    """How long a client waits for its first token; null waits for ever."""
+    """How long a client waits for its first token; null for no limit."""
 
 
 class Acceptance(Part):
-    """Probability that a draft token is accepted: base, slope over the prompt's length, slow drift.
+    """Probability that a draft token is accepted: a base, a slope over the prompt length, and a slow drift.
 
     base + per_prompt_doubling · log2(prompt / reference) + drift_amplitude · sin(2π(t / drift_period_s + phase)),
     with a phase that the seed chooses per source.
@@ -60,7 +60,7 @@ class Acceptance(Part):
     drift_period_s: Positive = 60.0
 
     def without_drift(self, prompt_tokens: float) -> float:
-        """Middle of the drift for this prompt length."""
+        """Centre of the drift for this prompt length."""
         return self.base + self.per_prompt_doubling * math.log2(prompt_tokens / self.reference_prompt_tokens)
 
 
@@ -68,17 +68,17 @@ class RequestKind(Part):
     """One shape of request."""
 
     share: Fraction
-    """Of the source's requests (of its sessions, where it has them)."""
+    """Share of the source's requests, or of its sessions if it has any."""
     class_name: Name = Field(alias="class")
     prompt_tokens: TokenDistribution
-    """Without the shared prefix of a session."""
+    """Prompt length, without the shared prefix of a session."""
     output_tokens: OutputDistribution
-    """Cut to what `max_total_tokens` leaves beside the prompt, as a context window does."""
+    """Output length, cut to what `max_total_tokens` leaves after the prompt, as a context window does."""
     acceptance: Acceptance
 
 
 class Sessions(Part):
-    """Conversations: arrivals start them, and each turn sends all that was said before plus new tokens.
+    """Conversations: each arrival starts one, and each turn sends the whole conversation so far plus new tokens.
 
     A session ends early when its next prompt would leave no room for an answer within `max_total_tokens`.
     """
@@ -87,12 +87,12 @@ class Sessions(Part):
     think_s: DurationDistribution
     """From the arrival of one turn to the arrival of the next."""
     user_tokens: TokenDistribution | None = None
-    """New tokens of every turn but the first; like a first prompt when not given."""
+    """New tokens of every turn after the first; distributed like a first prompt by default."""
     prefix_tokens: int = Field(default=0, strict=True, ge=0)
-    """System prompt in front of the first turn, shared by the sessions of a prefix group."""
+    """System prompt before the first turn, shared by the sessions of a prefix group."""
     prefix_groups: Count = 1
     history_s: int = Field(default=0, strict=True, ge=0)
-    """Sessions that began up to this long before the episode are under way when it starts."""
+    """Sessions that started up to this long before the episode are under way at its start."""
 
     @model_validator(mode="after")
     def _turns_in_range(self) -> Sessions:
@@ -102,7 +102,7 @@ class Sessions(Part):
 
 
 class SourceSpec(Part):
-    """Requests of one tenant that arrive by one process."""
+    """Requests of one tenant that follow one arrival process."""
 
     tenant: Name
     arrivals: Arrivals
@@ -118,19 +118,19 @@ class SourceSpec(Part):
 
     @property
     def prefix_tokens(self) -> int:
-        """Shared tokens in front of every first prompt."""
+        """Shared tokens before every first prompt."""
         return self.sessions.prefix_tokens if self.sessions else 0
 
 
 class WorkloadSpec(Part):
-    """A whole workload: `sample` draws its requests, `schedule` says what to expect of a seed."""
+    """A whole workload: `sample` draws its requests, `schedule` gives the expected traffic of a seed."""
 
     horizon_s: Count = 200
     classes: tuple[ServiceClass, ...] = Field(min_length=1, max_length=MAX_CLASSES)
     """In order of urgency: the index is the priority."""
     sources: tuple[SourceSpec, ...] = Field(min_length=1)
     max_total_tokens: int = Field(default=16_384, strict=True, ge=2)
-    """Longest prompt and output together."""
+    """Largest sum of prompt and output."""
     rate_scale: Positive = 1.0
     """Multiplies every rate, to fit one description to deployments of different sizes."""
 
@@ -160,17 +160,17 @@ class WorkloadSpec(Part):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """In order of priority."""
+        """Names of the classes in order of priority."""
         return tuple(service.name for service in self.classes)
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """In order of first appearance: the index is the tenant of a request."""
+        """Tenants in order of first appearance; a request refers to its tenant by this index."""
         return tuple(dict.fromkeys(source.tenant for source in self.sources))
 
 
 def parse_workload(data: Mapping[str, Any], where: str = "workload") -> WorkloadSpec:
-    """A checked workload; a `ConfigError` names every wrong field below `where` and what is allowed there."""
+    """A validated workload; a `ConfigError` names every invalid field below `where` and its allowed values."""
     try:
         return WorkloadSpec.model_validate(data)
     except ValidationError as error:

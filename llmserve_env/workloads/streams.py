@@ -23,7 +23,7 @@ THINK_TIME = (LENGTHS_STREAM, 3)
 
 @dataclass(frozen=True, slots=True)
 class SourceStreams:
-    """Independent generators per purpose and turn: no draw of one disturbs another, nor another source."""
+    """Independent generators per purpose and turn; a draw from one affects neither the others nor other sources."""
 
     seed: int
     source: int

@@ -1,4 +1,4 @@
-"""A workload in a few figures."""
+"""Summary figures of a workload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_EPISODES = 64
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSummary:
-    """Offered load: rates by closed form or over fixed seeds, lengths and shares over a large fixed-seed sample."""
+    """Offered load: rates in closed form or over fixed seeds, lengths and shares over a large fixed-seed sample."""
 
     mean_rps: float
     peak_rps: float
@@ -30,12 +30,12 @@ class WorkloadSummary:
     prompt_tokens_per_s: float
     output_tokens_per_s: float
     class_shares: dict[str, float]
-    """Of requests."""
+    """Share of requests."""
     tenant_shares: dict[str, float]
 
 
 def describe(spec: WorkloadSpec) -> WorkloadSummary:
-    """The same figures every time, for any seed's episodes on average."""
+    """Summary figures averaged over fixed seeds, so every call returns the same figures."""
     tables = _sample_tables(spec)
     num_requests = sum(map(len, tables))
     peak_rps, source_rps = _rates(spec)
@@ -74,7 +74,7 @@ def _rates(spec: WorkloadSpec) -> tuple[float, list[float]]:
 
 
 def _steady_rps(source: SourceSpec) -> float | None:
-    """Mean rate of a stationary process; None where the horizon matters."""
+    """Mean rate of a stationary process; None if it depends on the horizon."""
     match source.arrivals:
         case Off():
             return 0.0
@@ -86,13 +86,13 @@ def _steady_rps(source: SourceSpec) -> float | None:
 
 
 def _mean(tables: list[RequestTable], column: str) -> float:
-    """Over all requests; 0 where there is none."""
+    """Mean over all requests; 0 if there are none."""
     values = np.concatenate([getattr(table, column) for table in tables])
     return float(values.mean()) if len(values) else 0.0
 
 
 def _shares(tables: list[RequestTable], column: str, names: tuple[str, ...]) -> dict[str, float]:
-    """Share of requests by name; 0 where there is none."""
+    """Share of requests by name; 0 if there are none."""
     values = np.concatenate([getattr(table, column) for table in tables])
     counts = np.bincount(values, minlength=len(names)) / max(1, len(values))
     return dict(zip(names, counts.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What the laws look at. The only file here that knows how the engine lays out its memory."""
+"""Observations for the laws. This is the only file here that knows the memory layout of the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JIT_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 seeds = st.integers(0, 2**32 - 1)
 law = settings(max_examples=3 if JIT_IS_OFF else 150)
-"""As plain Python a case takes half a second; compiled, a millisecond."""
+"""A case takes half a second in plain Python and a millisecond when compiled."""
 
 
 def engine_of(case: Case, **options: Any) -> Engine:
@@ -79,15 +79,15 @@ class Pool:
     num_blocks: int
     used_blocks: int
     held_blocks: list[int]
-    """Of each running request."""
+    """Blocks of each running request."""
     holders_of_block: dict[int, int]
-    """Running requests that hold each block; empty where blocks are only counted."""
+    """Running requests that hold each block; empty if blocks are only counted."""
     references: dict[int, int]
-    """The pool's own book of the same."""
+    """Reference counts as the pool keeps them."""
     free_blocks: int
-    """Blocks in the free lists; where blocks are only counted, what is not used."""
+    """Blocks in the free lists; if blocks are only counted, the unused ones."""
     is_stale: bool
-    """A knob has changed the size, and no iteration has been scheduled since."""
+    """Whether a knob has changed the size and no iteration has been scheduled since."""
 
 
 def pools(engine: Engine) -> list[Pool]:
@@ -116,7 +116,7 @@ def _pool(engine: Engine, r: int, size: int, per_request: int) -> Pool:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Everything that happened, as arrays in order of happening."""
+    """Everything that happened, as arrays in chronological order."""
 
     steps: NDArray[np.int64]
     """[iteration, (replica, scheduled at, start, end)]"""
@@ -156,7 +156,7 @@ def emissions(engine: Engine) -> Iterator[tuple[int, int, int]]:
 
 
 def digest(engine: Engine) -> str:
-    """Every bit of everything that changes."""
+    """A digest of all mutable state."""
     return hashlib.sha256(b"".join(getattr(engine.state, name).tobytes() for name in MUTABLE_FIELDS)).hexdigest()
 
 
@@ -166,7 +166,7 @@ def is_executing(engine: Engine, r: int) -> bool:
 
 
 def visible(engine: Engine) -> dict[str, Any]:
-    """Where everything stands, without the books of single windows."""
+    """All state except the counters of single windows."""
     records = engine.request_records()
     replicas = engine.state.replicas[0]
     return {

@@ -1,4 +1,4 @@
-"""Cases with few moving parts: one replica, one knob setting, a pool of known size."""
+"""Simple cases: one replica, one knob setting, a pool of known size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def steady_case(seed: int, **limits: Any) -> Case:
     """A random case on one replica under one setting of the knobs, with a pool given in blocks."""
     case = random_case(seed)
     blocks = case.deployment.num_blocks_override or 12 + seed % 188
-    # Without the gate for whole prompts, a request larger than the pool would preempt itself for ever.
+    # Without the gate for whole prompts, a request larger than the pool would preempt itself forever.
     blocks = max(blocks, blocks_per_request(case))
     deployment = replace(
         case.deployment,
@@ -37,13 +37,13 @@ def steady_case(seed: int, **limits: Any) -> Case:
 
 
 def blocks_per_request(case: Case) -> int:
-    """What the largest request of a case can ever hold."""
+    """The most blocks that any request of a case can hold."""
     tokens = int((case.requests.prompt_tokens + case.requests.output_tokens).max()) + MAX_SPECULATION_DEPTH
     return -(-min(tokens, case.deployment.max_model_len) // case.deployment.block_tokens)
 
 
 def patient(requests: RequestTable) -> RequestTable:
-    """The same requests from clients who never give up."""
+    """The same requests from clients with unlimited patience."""
     return replace(requests, patience_ps=requests.patience_ps * 0 + NEVER_PS)
 
 

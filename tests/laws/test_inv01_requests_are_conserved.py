@@ -1,4 +1,4 @@
-"""INV-1: every request is in exactly one place, and the counters say so."""
+"""INV-1: every request is in exactly one place, and the counters agree."""
 
 from __future__ import annotations
 

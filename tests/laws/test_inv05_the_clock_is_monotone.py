@@ -1,4 +1,4 @@
-"""INV-5: time never goes back: not the clock, not the iterations of a replica, not the order of what is logged."""
+"""INV-5: the clock, the iterations of a replica and the log never go back in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_iterations_take_time_and_are_scheduled_in_order(seed: int) -> None:
 @given(seed=seeds)
 @law
 def test_iterations_that_nothing_cuts_short_do_not_overlap(seed: int) -> None:
-    """A reload or a restart loses the iteration under way; without them each one starts after the end of the last."""
+    """A reload or restart loses the iteration under way; otherwise each starts after the end of the previous one."""
     _, _, start, end = log_of(serve_logged(steady_case(seed))).steps.T
     assert (start[1:] >= end[:-1]).all()
 

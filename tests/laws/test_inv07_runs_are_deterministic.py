@@ -1,4 +1,4 @@
-"""INV-7: the same requests, seed and knobs give the same bits: again, in another process, compiled or not."""
+"""INV-7: the same requests, seed and knobs give the same bits when repeated, in another process, compiled or not."""
 
 from __future__ import annotations
 

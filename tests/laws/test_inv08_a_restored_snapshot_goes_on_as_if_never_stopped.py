@@ -21,7 +21,7 @@ def serve_from(engine: Engine, case: Case, first: int) -> str:
 
 
 def stopped(case: Case, stop: float) -> tuple[Engine, int]:
-    """An engine after some of its windows, and how many."""
+    """An engine after some of its windows, and their number."""
     engine, first = engine_of(case), int(stop * len(case.windows))
     for until_ps, knobs in case.windows[:first]:
         engine.serve(knobs, until_ps)

@@ -1,4 +1,4 @@
-"""INV-9: cutting a window into several with the same knobs changes nothing but the books of single windows."""
+"""INV-9: cutting a window into several with the same knobs changes nothing except the counters of single windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INV-10: knobs change what happens to requests, never which requests come or which drafts would be accepted."""
+"""INV-10: knobs change what happens to requests, never which requests arrive or which drafts would be accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INV-11: with a batch cap of one and identical requests the engine is the queue of the textbooks."""
+"""INV-11: with a batch cap of one and identical requests the engine is an M/D/1 queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def serve_one_by_one(arrival_at_ps: NDArray[np.int64]) -> Any:
 
 
 def service_ps() -> tuple[int, int]:
-    """(whole service, until the first token) of a request alone."""
+    """(service time, time to first token) of a single request."""
     records = serve_one_by_one(np.zeros(1, np.int64))
     return int(records["finished_at_ps"][0]), int(records["first_token_at_ps"][0])
 
@@ -35,7 +35,7 @@ def service_ps() -> tuple[int, int]:
 @given(seed=seeds, load=st.floats(0.1, 2.0))
 @law
 def test_each_wait_follows_from_the_one_before(seed: int, load: float) -> None:
-    """Lindley's recursion, to the picosecond: a wait is the wait and service before it, less the gap, if positive."""
+    """Lindley's recursion, to the picosecond: a wait is the previous wait and service minus the gap, or 0."""
     service, to_first = service_ps()
     gaps = np.random.default_rng(seed).exponential(service / load, 60).astype(np.int64)
     records = serve_one_by_one(gaps.cumsum())

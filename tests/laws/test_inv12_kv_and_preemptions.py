@@ -23,7 +23,7 @@ def preemptions(case: Case, num_blocks: int, batch_cap: int) -> int:
 
 
 def largest_footprints(case: Case) -> list[int]:
-    """Blocks that each request can ever hold, largest first."""
+    """The most blocks that each request can hold, largest first."""
     tokens = case.requests.prompt_tokens + case.requests.output_tokens
     return sorted((-(-int(n) // case.deployment.block_tokens) for n in tokens), reverse=True)
 
@@ -57,7 +57,7 @@ def test_over_many_runs_more_blocks_preempt_less() -> None:
 
 @pytest.mark.parametrize(("num_blocks", "expected"), [(3, 0), (4, 1), (6, 0)])
 def test_one_block_more_can_preempt_one_request_more(num_blocks: int, expected: int) -> None:
-    """Both requests grow from two blocks to three: a pool of three serves them in turn, four cannot keep both."""
+    """Both requests grow from two blocks to three: three blocks serve them in turn, four cannot hold both."""
     table = RequestTable.of([0, 0], [8, 8], [4, 4])
     engine = Engine(plain_deployment(num_blocks, block_tokens=4), table, seed=0)
     engine.serve(ServingKnobs(batch_cap=2), LONG_AFTER_PS)

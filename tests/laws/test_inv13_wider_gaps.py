@@ -1,4 +1,4 @@
-"""INV-13: where doubled gaps between arrivals delay nobody, and where they do; and what scaling time does."""
+"""INV-13: when doubled gaps between arrivals delay no request, when they do, and the effect of scaling time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first_tokens(case: Case, requests: RequestTable, knobs: ServingKnobs) -> NDA
 @given(seed=seeds)
 @law
 def test_one_at_a_time_doubled_gaps_delay_nobody(seed: int) -> None:
-    """Where a service takes as long whoever waits: no threshold that looks at the queue, no second iteration ahead."""
+    """Service does not depend on the queue: no long-prefill threshold and no asynchronous scheduling."""
     case = steady_case(seed, prefix_caching=False, async_scheduling=False, **NOTHING_LOOKS_AT_THE_QUEUE)
     near = patient(case.requests)
     far = replace(near, arrival_at_ps=2 * near.arrival_at_ps)
@@ -75,7 +75,7 @@ def test_slower_hardware_and_slower_clients_stretch_every_time(seed: int, factor
 
 
 def slower(costs: GpuCosts, factor: int) -> GpuCosts:
-    """Every time of an iteration multiplied."""
+    """The costs with every time multiplied."""
     fp16, int8, int4 = (stretched(tier, factor) for tier in costs.tiers)
     return replace(costs, tiers=(fp16, int8, int4), draft=stretched(costs.draft, factor))
 

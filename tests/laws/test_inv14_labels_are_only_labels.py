@@ -1,4 +1,4 @@
-"""INV-14: tenants, and classes where they are not routed by, are labels: renaming them moves nothing."""
+"""INV-14: tenants are only labels, and so are classes without priority routing: renaming them changes nothing."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_without_priority_routing_relabelled_classes_change_nothing(seed: int) -
 
 
 def first_come_first_served(case: Case) -> Case:
-    """The same without anything that looks at classes."""
+    """The same case without anything that depends on classes."""
     windows = tuple((until_ps, replace(knobs, priority_routing=False)) for until_ps, knobs in case.windows)
     return replace(case, windows=windows, deployment=replace(case.deployment, waiting_room=(1_000,) * 3))

@@ -1,4 +1,4 @@
-"""Profiles and measurements that several tests look at."""
+"""Profiles and measurements shared by several tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measurements() -> dict[str, Measurements]:
 
 @pytest.fixture
 def broken_profile(tmp_path: Path) -> Callable[[Callable[[dict[str, Any]], None]], Path]:
-    """A copy of a shipped profile file, after something has been done to its data."""
+    """A modified copy of a shipped profile file."""
 
     def write(change: Callable[[dict[str, Any]], None]) -> Path:
         data = json.loads((DATA / "a100-40gb.llama-3-8b.json").read_text())

@@ -1,4 +1,4 @@
-"""The H200 profile against the committed measurements: the error bars are recomputed, not believed."""
+"""The H200 profile against the committed measurements: the errors are recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`predict` against the cost model, written here once more from docs/engine.md."""
+"""`predict` against a second implementation of the cost model in docs/engine.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the profiler needs no GPU: the sizes it states again, and the iterations it times."""
+"""The parts of the profiler that need no GPU: the repeated model sizes and the list of iterations."""
 
 from __future__ import annotations
 

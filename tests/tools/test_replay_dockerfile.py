@@ -1,4 +1,4 @@
-"""The replay of the Dockerfile reads it as Docker would, as far as it must."""
+"""The replay reads the Dockerfile as Docker would, for the instructions it uses."""
 
 from __future__ import annotations
 

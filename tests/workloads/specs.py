@@ -83,13 +83,13 @@ sources:
 
 
 def data(text: str) -> dict[str, Any]:
-    """The description as plain data, free to be changed."""
+    """The description as plain data that a test may change."""
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
 
 
 def workload(arrivals: dict[str, Any] | None = None, kind: dict[str, Any] | None = None, **fields: Any) -> WorkloadSpec:
-    """One source, one class, one kind; what is given replaces the plain defaults."""
+    """One source, one class, one kind; arguments replace the defaults."""
     base_kind = {
         "share": 1.0,
         "class": "only",

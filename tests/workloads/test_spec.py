@@ -132,7 +132,7 @@ BAD: list[tuple[str, Change, str, str]] = [
         "impossible bounds",
         outputs(kind="lognormal", mu=1, sigma=0.1, low=1000, high=2000, bounds="resample"),
         OUTPUT,
-        "almost nothing",
+        "almost none",
     ),
     (
         "odd bounds",
@@ -141,15 +141,15 @@ BAD: list[tuple[str, Change, str, str]] = [
         "'clamp' or 'resample'",
     ),
     ("levels", outputs(**{**TABLE, "levels": [0.1, 1]}, values=[1, 2]), OUTPUT, "from 0 to 1"),
-    ("levels repeat", outputs(**{**TABLE, "levels": [0, 0, 1]}, values=[1, 2, 3]), OUTPUT, "increase strictly"),
-    ("values fall", outputs(**TABLE, values=[5, 4, 9]), OUTPUT, "never fall"),
+    ("levels repeat", outputs(**{**TABLE, "levels": [0, 0, 1]}, values=[1, 2, 3]), OUTPUT, "strictly increase"),
+    ("values fall", outputs(**TABLE, values=[5, 4, 9]), OUTPUT, "must not decrease"),
     ("values missing", outputs(**TABLE, values=[5, 9]), OUTPUT, "one value per level"),
     ("conditional prompt", prompts(kind="conditional", bands=[{"tokens": TWO}]), PROMPT, "expected tags"),
     (
         "open band",
         outputs(kind="conditional", bands=[{"tokens": TWO}, {"tokens": TWO}]),
         OUTPUT,
-        "every band but the last",
+        "every band except the last",
     ),
     (
         "bands fall",

@@ -23,7 +23,7 @@ from tools.profiler.verify import check_kernels
 TIERS = ("FP16", "INT8", "INT4")
 DRAFT_CACHE_TOKENS = 270_336
 TRAINING_SEED = 1000
-"""Keeps the random iterations to fit on apart from those to judge by."""
+"""Separates the random iterations of the fit from the held-out ones."""
 CACHE_TOKENS = grid.MAX_CONTEXT_TOKENS + 36_864
 
 
@@ -33,11 +33,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the measurements")
     parser.add_argument("--model", default="llama-3-8b", choices=sorted(DRAFT_OF))
     parser.add_argument("--tiers", nargs="+", default=list(TIERS), choices=TIERS)
-    parser.add_argument("--quick", action="store_true", help="time a dozen well-known iterations per tier only")
-    parser.add_argument("--held-out", type=int, default=60, help="random iterations per tier to judge the fit by")
+    parser.add_argument("--quick", action="store_true", help="time only a dozen well-known iterations per tier")
+    parser.add_argument("--held-out", type=int, default=60, help="random held-out iterations per tier")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random iterations")
     parser.add_argument(
-        "--training", type=int, default=60, help="random iterations per tier to fit on, beside the grid"
+        "--training", type=int, default=60, help="random iterations per tier to fit on, in addition to the grid"
     )
     parser.add_argument("--only-random", action="store_true", help="skip the grid and the draft model")
     parser.add_argument("--budget-ms", type=float, default=120.0, help="time spent replaying each iteration")
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything the command asks for, with the machine it ran on; written to the output file after every tier."""
+    """Measure everything requested, with data of the machine; the output file is written after every tier."""
     started = time.time()
     results: dict[str, Any] = {
         "format_version": 1,

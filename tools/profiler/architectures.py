@@ -1,4 +1,4 @@
-"""Sizes of the models that are timed: the library's, stated again (a test holds them equal) to need PyTorch only."""
+"""Sizes of the timed models, repeated from the library so that only PyTorch is needed; a test keeps them equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over the KV cache with the libraries PyTorch carries, arranged as serving engines arrange it.
+"""Attention over the KV cache with PyTorch's libraries, arranged as in serving engines.
 
 Query heads that share a key-value head are packed into one tile and long contexts are split over programs, so that a
 few query tokens still read keys and values once and at full bandwidth.
@@ -65,7 +65,7 @@ def _verify_by_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
 
 
 VERIFY = {"cudnn heads": _verify_as_heads, "cudnn rows": _verify_as_rows, "flash rows": _verify_by_flash}
-"""Several query tokens per sequence. The mask among these few tokens is left out: it changes no byte that is read."""
+"""Several query tokens per sequence. Their causal mask is left out because it changes no memory read."""
 
 
 def prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, past: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from tools.profiler.timing import fastest
 
 TOKEN_BUCKETS = (1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192)
 PROBED_LAYERS = 8
-"""Choices are timed over this many layers in turn, whose weights and caches together exceed the L2 cache."""
+"""Kernel choices are timed over this many layers in turn, whose weights and caches exceed the L2 cache."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Decoder:
         self.attention_times: dict[str, dict[str, float]] = {}
 
     def batch(self, point: Point) -> Batch:
-        """Lay an iteration's sequences out in the cache and make its index tensors."""
+        """Place an iteration's sequences in the cache and make its index tensors."""
         positions: list[torch.Tensor] = []
         slots: list[torch.Tensor] = []
         sampled: list[torch.Tensor] = []
@@ -162,7 +162,7 @@ class Decoder:
         return attention.prefill(q, k, v, chunk.past)
 
     def prepare(self, tier: str, batch: Batch) -> None:
-        """Choose the kernels this iteration will use, where they are not chosen yet."""
+        """Choose the kernels of this iteration that are not chosen yet."""
         self._choose_gemms(tier, len(batch.ids))
         if batch.point.sequences:
             self._choose_attention(batch)
@@ -232,7 +232,7 @@ def _decode_key(point: Point) -> tuple[Any, ...]:
 
 
 def _runs(chunks: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int]]:
-    """Equal neighbouring chunks together: (count, tokens, past)."""
+    """Group equal neighbouring chunks as (count, tokens, past)."""
     runs: list[tuple[int, int, int]] = []
     for tokens, past in chunks:
         if runs and runs[-1][1:] == (tokens, past):

@@ -1,4 +1,4 @@
-"""The small kernels of a decoder layer, fused as serving engines fuse them."""
+"""The small kernels of a decoder layer, fused as in serving engines."""
 
 from __future__ import annotations
 

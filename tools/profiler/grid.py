@@ -1,4 +1,4 @@
-"""Which iterations are timed: a grid and random ones to fit on, other random ones to judge the fit by."""
+"""The timed iterations: a grid and random ones for the fit, and other random ones that are held out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 MAX_CONTEXT_TOKENS = 524_288
-"""Total context of a decode batch: what 64 GiB of Llama-3-8B KV cache hold."""
+"""Largest total context of a decode batch: 64 GiB of Llama-3-8B KV cache."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Point:
 SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 TILE_STEPS = (16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
-"""Matrix kernels work in tiles of tokens, so one token more can cost a whole tile: both sides of the step are timed."""
+"""Matrix kernels work in tiles of tokens, so one more token can cost a whole tile; both sides are timed."""
 CHUNKS = (
     *(64, 96, 128, 192, 256, 257, 320, 384, 385, 448, 512, 513, 576, 640, 641, 704, 768, 769, 832, 896, 897, 960),
     *(n + d for n in range(1024, 2049, 128) for d in (0, 1)),
@@ -71,7 +71,7 @@ def training_points(dense: bool) -> list[Point]:
 
 
 def random_points(count: int, seed: int, held_out: bool) -> list[Point]:
-    """Random iterations as a serving engine makes them: decode, verification, prefill and mixtures.
+    """Random iterations as in a serving engine: decode, verification, prefill and mixtures.
 
     Chunks start at multiples of 16 tokens, the usual KV block.
     """
@@ -107,4 +107,4 @@ EXPECTED_POINTS = (
     + [Point(prefill=((n, 0),)) for n in (512, 1024, 2048, 4096, 8192)]
     + [Point(prefill=((2048, 6144),)), Point(128, 1024, prefill=((512, 0),))]
 )
-"""A short list that shows at a glance whether a card behaves as expected."""
+"""A short list of iterations that shows whether a card behaves as expected."""

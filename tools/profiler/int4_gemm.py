@@ -69,7 +69,7 @@ def _nibbles(words):
 
 @triton.jit
 def _expanded(words, BN: tl.constexpr):
-    """[BN / 64, 1024] words to [BN, 128] weights, each already in the register its matrix instruction wants it in."""
+    """[BN / 64, 1024] words to [BN, 128] weights, each in the register that its matrix instruction reads."""
     a, b, c, d, e, f, g, h = _nibbles(words)
     joined = tl.join(tl.join(tl.join(a, b), tl.join(c, d)), tl.join(tl.join(e, f), tl.join(g, h)))
     # Axes: row block, input block, warp, row in eight, lane pair, input in four, even or odd, upper row, upper input.
@@ -145,7 +145,7 @@ Int4Gemm = Callable[[torch.Tensor, Int4Weight], torch.Tensor]
 
 
 def fused_gemm(bn: int, bm: int, scale_sums: int, warps: int, stages: int, programs: int) -> Int4Gemm:
-    """The Triton kernel at one tile size, its inner dimension split until about so many programs run."""
+    """The Triton kernel at one tile size, with its inner dimension split over about `programs` programs."""
 
     def gemm(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
         tokens = x.shape[0]
@@ -176,7 +176,7 @@ def expand(weight: Int4Weight) -> torch.Tensor:
 
 
 def expanding_gemm(x: torch.Tensor, weight: Int4Weight) -> torch.Tensor:
-    """Expand the weights to bf16, then a cuBLAS product: what engines do for large batches."""
+    """Expand the weights to bf16 and run a cuBLAS product, as engines do for large batches."""
     return torch.nn.functional.linear(x, expand(weight))
 
 
@@ -213,7 +213,7 @@ TILES = {
 
 
 def candidates(tokens: int) -> dict[str, Int4Gemm]:
-    """What could serve this many tokens."""
+    """Candidate kernels for this many tokens."""
     size = next((s for s in TILES if tokens <= s), max(TILES))
     found: dict[str, Int4Gemm] = {"triton " + "x".join(map(str, tile)): fused_gemm(*tile) for tile in TILES[size]}
     if tokens <= TORCH_MAX_TOKENS:

@@ -71,7 +71,7 @@ Int8Gemm = Callable[[Quantized, Int8Weight], torch.Tensor]
 
 
 def fused_gemm(bn: int, bm: int, bk: int, warps: int, stages: int, programs: int) -> Int8Gemm:
-    """The Triton kernel at one tile size, its inner dimension split until about so many programs run."""
+    """The Triton kernel at one tile size, with its inner dimension split over about `programs` programs."""
 
     def gemm(x: Quantized, weight: Int8Weight) -> torch.Tensor:
         values, scales = x
@@ -115,7 +115,7 @@ TILES = {
 
 
 def candidates(tokens: int) -> dict[str, Int8Gemm]:
-    """What could serve this many tokens."""
+    """Candidate kernels for this many tokens."""
     size = next((s for s in TILES if tokens <= s), max(TILES))
     found: dict[str, Int8Gemm] = {"triton " + "x".join(map(str, tile)): fused_gemm(*tile) for tile in TILES[size]}
     if tokens >= CUBLAS_MIN_TOKENS:

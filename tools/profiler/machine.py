@@ -1,4 +1,4 @@
-"""Facts of the machine that is measured, and costs too small to see in whole iterations."""
+"""Data of the measured machine, and costs that are too small to see in whole iterations."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MAX_TILES = 1 << 16
 def reduce_splits(
     total, workspace, counters, tile, tiles, split, BN: tl.constexpr, BM: tl.constexpr, SPLITS: tl.constexpr
 ):
-    """Leave a partial sum in the workspace; the program that comes last gets the whole sum and True."""
+    """Store a partial sum in the workspace; the last program gets the whole sum and True."""
     inside = tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :]
     tl.store(workspace + (split * tiles + tile).to(tl.int64) * (BN * BM) + inside, total)
     # The barrier orders every thread's store before the one thread's releasing count.
@@ -39,7 +39,7 @@ def workspace(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def splits_for(tiles: int, steps: int, programs: int) -> int:
-    """A power of two of splits, so that about `programs` programs run, each with a few steps at least."""
+    """A power of two of splits so that about `programs` programs run, each with at least a few steps."""
     splits = 1
     while splits < 8 and tiles * splits * 2 <= programs and steps // (splits * 2) >= 4:
         splits *= 2

@@ -1,4 +1,4 @@
-"""Timing by CUDA graph replay, so that launch gaps of Python stay out of the numbers, as they do in serving engines."""
+"""Time CUDA graph replays, which exclude Python's launch gaps, as in serving engines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def capture(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 
 def replay_ms(graph: torch.cuda.CUDAGraph, replays: int) -> list[float]:
-    """Milliseconds of each of so many replays, timed one by one with device events."""
+    """Milliseconds of each replay, timed one by one with device events."""
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
     marks[0].record()
     for mark in marks[1:]:
@@ -55,7 +55,7 @@ def time_iteration(run: Callable[[], object], budget_ms: float) -> list[float]:
 
 
 def fastest(candidates: Mapping[str, Kernel], run: Callable[[Kernel], object]) -> tuple[str, dict[str, float]]:
-    """The candidate whose `run` takes least, and every candidate's milliseconds."""
+    """The fastest candidate, and the milliseconds of every candidate."""
     times: dict[str, float] = {}
     for name, kernel in candidates.items():
         graph = capture(partial(run, kernel))

@@ -1,4 +1,4 @@
-"""Do the kernels compute what they claim? Each against plain PyTorch in higher precision, on random data."""
+"""Check every kernel against plain PyTorch in higher precision, on random data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _tolerance(name: str) -> float:
 
 
 def check_kernels() -> dict[str, float]:
-    """Relative errors by kernel; raises if any is beyond what bf16 explains."""
+    """Relative errors by kernel; raises if one exceeds the rounding error of bf16."""
     torch.manual_seed(0)
     errors = {**_norms(), **_swiglu(), **_rotation(), **_gemms(), **_attention()}
     wrong = {name: error for name, error in errors.items() if not error < _tolerance(name)}

@@ -1,7 +1,7 @@
-"""Recorded traffic: read a log, look at it, replay it, or fit a generator to it.
+"""Recorded traffic: import a log, describe it, replay it, or fit a generator to it.
 
-Read `formats.py` for which logs are known, `importing.py` for how a log becomes a trace, `trace.py` for how it is
-replayed, `statistics.py` for what is measured of it, `fitting.py` for how it becomes a workload.
+Read `formats.py` for the supported log formats, `importing.py` for how a log becomes a trace, `trace.py` for replay,
+`statistics.py` for the figures of a trace, and `fitting.py` for how a trace becomes a workload.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of a log that could not be used: counted, the first of them kept with line number and reason."""
+"""Rows of a log that could not be used; all are counted, and the first are kept with line number and reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llmserve_env.errors import TraceFormatError
 
 @dataclass(slots=True)
 class BadRows:
-    """What was wrong with the rows left out; with `strict` the first one refuses the whole log."""
+    """Reasons for the rows left out; with `strict`, the first bad row refuses the whole log."""
 
     source: str
     strict: bool = False
@@ -26,7 +26,7 @@ class BadRows:
             self.first.append((line, reason))
 
     def describe(self) -> str:
-        """One line per kept reason, as a compiler would show it."""
+        """One line per kept reason, in the format of a compiler message."""
         shown = [f"{self.source}:{line}: {reason}" for line, reason in self.first]
         more = self.num_lines - len(shown)
         return "\n".join([*shown, *([f"... and {more} more lines left out"] if more > 0 else [])])

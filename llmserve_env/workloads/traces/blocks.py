@@ -1,7 +1,7 @@
 """Sessions and shared prefixes, recovered from the block hashes of a trace.
 
 Equal hashes mean equal blocks after equal prefixes, so all prompts together form a tree. A system prompt ends at a
-block that many different prompts go on from; a session goes on when a prompt contains the whole of an earlier one.
+block after which many prompts differ; a session continues when a prompt contains a whole earlier prompt.
 """
 
 from __future__ import annotations

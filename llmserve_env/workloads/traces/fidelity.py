@@ -1,4 +1,4 @@
-"""How close a fitted generator is to its trace, by sampling it."""
+"""Compare a fitted generator with its trace by sampling it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _REQUESTS_TO_SAMPLE = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the trace beside the generator's."""
+    """One figure of the trace and the same figure of the generator."""
 
     name: str
     trace: float
     generated: float
-    """Median over seeds; over all seeds' requests together where it is a quantile of lengths."""
+    """Median over seeds; for quantiles of lengths, the quantile over the requests of all seeds."""
     low: float
     """Tenth percentile over seeds."""
     high: float
     max_error: float | None = None
-    """What the figure is held to, if it is."""
+    """Largest allowed error, if the figure has a bar."""
 
     @property
     def error(self) -> float:
@@ -64,7 +64,7 @@ class Fidelity:
 
     @property
     def is_met(self) -> bool:
-        """Whether every figure that is held to something meets it."""
+        """Whether every figure with a bar meets it."""
         return all(figure.is_met for figure in self.figures)
 
     def figure(self, name: str) -> Figure:
@@ -75,7 +75,7 @@ class Fidelity:
 def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = None) -> Fidelity:
     """Sample the workload over the length of the trace, and compare.
 
-    IDC is held to 20 % in windows that the log's clock resolves, quantiles of lengths to 5 %.
+    The bars are 20 % for IDC in windows that the log's clock resolves, and 5 % for quantiles of lengths.
     """
     if num_seeds is None:
         num_seeds = max(3, min(_MAX_SEEDS, _REQUESTS_TO_SAMPLE // len(trace)))
@@ -88,7 +88,7 @@ def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = N
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What is kept of one seed's requests."""
+    """Figures of one seed's requests."""
 
     traffic: Traffic
     prompt_tokens: Array
@@ -99,7 +99,7 @@ class _Sample:
 def _measured(spec: WorkloadSpec, seed: int) -> _Sample:
     table = sample(spec, seed)
     if not len(table):
-        raise ConfigError(f"the workload makes no request in {spec.horizon_s} s with seed {seed}; raise its rates")
+        raise ConfigError(f"the workload generates no requests in {spec.horizon_s} s with seed {seed}; raise its rates")
     return _Sample(
         traffic_of_table(table, float(spec.horizon_s)),
         table.prompt_tokens.astype(np.int32),
@@ -124,7 +124,7 @@ def _arrival_figures(trace: Trace, found: list[Traffic]) -> Iterator[Figure]:
 
 
 def _length_figures(trace: Trace, samples: list[_Sample]) -> Iterator[Figure]:
-    """Quantiles of lengths; in sessions prompts follow from the turns before, and are compared without a bar."""
+    """Quantiles of lengths; prompts of sessions follow from earlier turns, so they have no bar."""
     bar = None if any(one.has_sessions for one in samples) else MAX_QUANTILE_ERROR
     prompts = [one.prompt_tokens for one in samples]
     outputs = [one.output_tokens for one in samples]

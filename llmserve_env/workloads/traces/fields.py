@@ -1,4 +1,4 @@
-"""A chunk of raw rows to a typed table; every row that cannot be used is named."""
+"""Convert a chunk of raw rows to a typed table; every row that cannot be used is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PRIORITY = 7
 
 @dataclass(slots=True)
 class RowCounts:
-    """Rows left out: those that are defects of the log, and requests that failed when they were served."""
+    """Rows left out: defects of the log, and requests that failed when they were served."""
 
     bad: BadRows
     failed_requests: int = 0
@@ -43,7 +43,7 @@ def parse_chunk(chunk: RawChunk, log_format: LogFormat, counts: RowCounts) -> pa
         counts.failed_requests += int(failed.sum())
         usable &= ~failed
     _name_long_prefixes(columns, bad)
-    # In order of lines, so that the first bad row of the log is the first one told.
+    # Sort by line, so that the first bad row of the log is reported first.
     found = [Problem(chunk.lines[row], reason, chunk.num_lines.get(row, 1)) for row, reason in bad.items()]
     for problem in sorted([*chunk.problems, *found]):
         counts.bad.add(*problem)
@@ -55,7 +55,7 @@ def parse_chunk(chunk: RawChunk, log_format: LogFormat, counts: RowCounts) -> pa
 def _name_empty_prompts(
     prompts: Column, failed: npt.NDArray[np.bool_], bad: dict[int, str], log_format: LogFormat
 ) -> None:
-    """Where 0 output tokens mean a failure, an answered request still needs a prompt."""
+    """In formats where 0 output tokens mean a failure, check that answered requests have a prompt."""
     for row in np.flatnonzero((prompts.values.to_numpy() == 0) & ~failed).tolist():
         source = log_format.name_of("prompt_tokens")
         bad.setdefault(row, f"{source}: 0; allowed: a whole number from 1 to {MAX_TOKENS}")

@@ -1,6 +1,6 @@
 """Arrivals of a trace as a process: a rate series with a renewal shape, or ON/OFF periods.
 
-Both are held to the index of dispersion (IDC) of the trace in windows of 1, 10 and 60 s, by sampling them.
+Samples of both are compared with the trace by the index of dispersion (IDC) in windows of 1, 10 and 60 s.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ KINDS: tuple[Kind, ...] = ("auto", "rate_series", "on_off")
 STEPS_S = (3600, 1800, 600, 300, 120, 60, 30, 20, 10, 5, 2, 1)
 MAX_STEPS = 10_000
 GOOD_ENOUGH = 0.1
-"""Error of the IDC from which on finer rate series are not tried."""
+"""Once the error of the IDC is below this, finer rate series are not tried."""
 MIN_REQUESTS = 100
-"""Fewer arrivals say nothing about burstiness: they are fitted as Poisson."""
+"""Fewer arrivals do not reveal burstiness, so they are fitted as Poisson."""
 MIN_BURSTY_CV = 2.0
-"""Variation of the gaps from which ON/OFF periods are looked for."""
+"""Least CV of the gaps for which ON/OFF periods are tried."""
 STEP_PENALTY = 0.02
-"""Error that each doubling of a rate series must save: a longer one follows the noise of the trace."""
+"""Least error that each doubling of a rate series must save; longer series follow the noise of the trace."""
 _MAX_CV_FACTOR = 1.5
-"""How far the fitted CV may be from that of the recorded gaps, in the time in which the fitted rate is constant."""
+"""How far the fitted CV may be from that of the recorded gaps, in rate-scaled time."""
 _ON_OFF_CVS = (0.2, 10.0)
 _CV_HALVINGS = 8
 _ARRIVALS_TO_SAMPLE = 300_000
@@ -63,7 +63,7 @@ class ArrivalFit:
 
 
 def fit_arrivals(arrival_s: Array, duration_s: float, kind: Kind = "auto") -> list[ArrivalFit]:
-    """Fits of the wanted kind, the closest first; `on_off` that cannot be fitted gives none."""
+    """Fits of the wanted kind, closest first; empty if `on_off` cannot be fitted."""
     targets = judged_idc(arrival_s, duration_s)
     arrival_s = spread_over_clock(arrival_s)
     if len(arrival_s) < MIN_REQUESTS or not targets:
@@ -81,7 +81,7 @@ def fit_arrivals(arrival_s: Array, duration_s: float, kind: Kind = "auto") -> li
 
 
 def _fit_series(arrival_s: Array, duration_s: float, targets: Mapping[int, float]) -> ArrivalFit:
-    """The series with the smallest error and length, of those no finer than the first that is good enough."""
+    """The series with the best trade-off of error and length, up to the first one that is good enough."""
     fits = []
     for step_s in (duration_s, *(step for step in STEPS_S if 1.0 < duration_s / step <= MAX_STEPS)):
         gap_cv = _rescaled_cv(arrival_s, duration_s, step_s)
@@ -96,7 +96,7 @@ def _fit_series(arrival_s: Array, duration_s: float, targets: Mapping[int, float
 
 
 def _rescaled_cv(arrival_s: Array, duration_s: float, step_s: float) -> float:
-    """CV of the gaps in a time that runs with the rate, in which a process that follows it has constant rate."""
+    """CV of the gaps in rate-scaled time, in which a process that follows the rate has a constant rate."""
     counts, covered_s = _step_counts(arrival_s, duration_s, step_s)
     edges_s = np.concatenate(([0.0], np.cumsum(covered_s)))
     gaps = np.diff(np.interp(arrival_s, edges_s, np.concatenate(([0.0], np.cumsum(counts)))))
@@ -104,7 +104,7 @@ def _rescaled_cv(arrival_s: Array, duration_s: float, step_s: float) -> float:
 
 
 def _series(arrival_s: Array, duration_s: float, step_s: float, cv: float) -> RateSeries:
-    """Counts per step as rates, less the variance that the renewal process of this `cv` adds again."""
+    """Counts per step as rates, without the variance that the renewal process of this `cv` adds again."""
     counts, covered_s = _step_counts(arrival_s, duration_s, step_s)
     rates = _without_noise(counts, cv) / covered_s
     return RateSeries(
@@ -118,14 +118,14 @@ def _step_counts(arrival_s: Array, duration_s: float, step_s: float) -> tuple[Ar
     index = np.minimum((arrival_s / step_s).astype(np.int64), num_steps - 1)
     counts = np.bincount(index, minlength=num_steps).astype(float)
     covered_s = np.minimum(step_s, duration_s - step_s * np.arange(num_steps))
-    # A count in a short last step is noise in the rate, so it is spread over the last two.
+    # The rate of a short last step would be noise, so its count is spread over the last two steps.
     if num_steps > 1 and covered_s[-1] < step_s:
         counts[-2:] = counts[-2:].sum() * covered_s[-2:] / covered_s[-2:].sum()
     return counts, covered_s
 
 
 def _without_noise(counts: Array, cv: float) -> Array:
-    """Counts drawn towards their mean until their variance is that of the rate alone; empty steps stay empty."""
+    """Counts moved towards their mean until only the variance of the rate remains; empty steps stay empty."""
     busy = counts > 0
     mean = counts[busy].mean()
     within = np.sum((counts[busy] - mean) ** 2) / len(counts)
@@ -140,7 +140,7 @@ def _fit_on_off(arrival_s: Array, duration_s: float, targets: Mapping[int, float
 
     A process that is ON a fraction p of the time, changing at rate r = 1/on_s + 1/off_s, has in windows of w seconds
     IDC(w) = i + a·g(r, w) with g(r, w) = 1/r − (1 − exp(−r·w))/(r²·w) and a = 2·mean_rps·(1 − p)/p,
-    where i is what the gaps within ON periods add (Fischer and Meier-Hellstern, Performance Evaluation 18, 1993).
+    where i is due to the gaps within ON periods (Fischer and Meier-Hellstern, Performance Evaluation 18, 1993).
     """
     if len(targets) < 3:
         return []
@@ -182,7 +182,7 @@ def _calibrated(
     targets: Mapping[int, float],
     num_arrivals: int,
 ) -> Process:
-    """The process with the gap CV, out of a range, that gives the trace's IDC in the shortest window."""
+    """The process whose gap CV, within a range, best matches the trace's IDC in the shortest window."""
     shortest = min(targets)
     low, high = cvs
     for _ in range(_CV_HALVINGS):
@@ -212,10 +212,10 @@ def sampled_idc(process: RateSeries | OnOff, duration_s: float, windows_s: list[
 
 
 def _num_seeds(num_arrivals: int) -> int:
-    """More seeds for short traces, whose samples vary more."""
+    """Number of seeds; short traces need more because their samples vary more."""
     return max(2, min(_MAX_SEEDS, _ARRIVALS_TO_SAMPLE // num_arrivals))
 
 
 def _rounded(value: float) -> float:
-    """Four digits: closer than any fit, and readable in a file."""
+    """Round to four digits, which is finer than any fit and readable in a file."""
     return float(f"{value:.4g}")

@@ -10,9 +10,9 @@ from llmserve_env.arrays import Array
 from llmserve_env.workloads.traces.statistics import NUM_BANDS, bands, dependence
 
 RELATIVE_TOLERANCE = 0.015
-"""How far a table may be from the counts it stands for."""
+"""How far a table may be from the counts it represents."""
 _ROUNDING_TOLERANCE = 0.49
-"""Less than half a token: rounding then restores small counts exactly."""
+"""Less than half a token, so that rounding restores small counts exactly."""
 _LEVEL_DIGITS = 7
 MIN_EXPLAINED = 0.02
 """Share of the variance of log output that prompt bands must explain to be worth their tables."""
@@ -20,7 +20,7 @@ MIN_BAND_ROWS = 50
 
 
 def token_law(values: Array) -> dict[str, Any]:
-    """A distribution of token counts: the fewest quantiles that are within the tolerance everywhere."""
+    """A distribution of token counts, with the fewest quantiles that are within the tolerance everywhere."""
     levels, counts = _quantile_points(values)
     if counts[0] == counts[-1]:
         return {"kind": "constant", "value": int(counts[0])}
@@ -38,7 +38,7 @@ def duration_law(values_s: Array) -> dict[str, Any]:
 
 
 def output_law(prompt_tokens: Array, output_tokens: Array) -> dict[str, Any]:
-    """Outputs given the prompt's band, or one law for all where the bands tell nothing."""
+    """Outputs by prompt band, or one distribution for all if the bands explain too little."""
     num_bands = min(NUM_BANDS, len(prompt_tokens) // MIN_BAND_ROWS)
     if num_bands < 2 or dependence(prompt_tokens, output_tokens).explained_by_band < MIN_EXPLAINED:
         return token_law(output_tokens)
@@ -52,7 +52,7 @@ def output_law(prompt_tokens: Array, output_tokens: Array) -> dict[str, Any]:
 
 
 def _quantile_points(values: Array) -> tuple[Array, Array]:
-    """First and last place of every distinct value on the scale from 0 to 1."""
+    """First and last quantile level of every distinct value."""
     distinct, sizes = np.unique(values, return_counts=True)
     after = np.cumsum(sizes)
     first, last = after - sizes + 0.5, after - 0.5

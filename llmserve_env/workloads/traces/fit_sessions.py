@@ -1,4 +1,4 @@
-"""Conversations of a trace: turns, pauses, what each turn adds, and the prefix they share."""
+"""Conversations of a trace: turns, pauses, tokens added per turn, and shared prefixes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MIN_LATER_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Rows of a trace, grouped into sessions; a request without session is one of its own."""
+    """Rows of a trace, grouped into sessions; a request without a session forms its own."""
 
     first: Array
     """Rows that open a session, in order of arrival."""
     later: Array
     before: Array
-    """The turn before each row of `later`, which are in order of session and then of time."""
+    """The turn before each row of `later`; rows are ordered by session, then by time."""
     num_turns: Array
-    """Of each session."""
+    """Number of turns of each session."""
 
     @property
     def has_later(self) -> bool:
@@ -38,7 +38,7 @@ def turns_of(trace: Trace, rows: Array) -> Turns:
     """The sessions among these rows, given in order of arrival."""
     session = trace.session_id[rows]
     alone = session < 0
-    # Rows without session get numbers that no session has.
+    # Rows without a session get numbers that no session uses.
     session = np.where(alone, -1 - np.arange(len(rows)), session)
     order = np.argsort(session, kind="stable")
     same = session[order][1:] == session[order][:-1]
@@ -52,7 +52,7 @@ def turns_of(trace: Trace, rows: Array) -> Turns:
 
 
 def sessions_law(trace: Trace, turns: Turns, prefix_tokens: int) -> tuple[dict[str, Any], list[str]]:
-    """The `sessions` part of a source, and what it cannot say of the trace."""
+    """The `sessions` part of a source, and notes on what it cannot represent."""
     law: dict[str, Any] = {"turns": {"kind": "constant", "value": 1}, "think_s": {"kind": "constant", "value": 0.0}}
     notes: list[str] = []
     if prefix_tokens:
@@ -63,13 +63,13 @@ def sessions_law(trace: Trace, turns: Turns, prefix_tokens: int) -> tuple[dict[s
         notes.append(f"sessions of up to {turns.num_turns.max()} turns end at {MAX_TURNS}, the most a workload allows")
     law["turns"] = token_law(np.minimum(turns.num_turns, MAX_TURNS))
     law["think_s"] = duration_law(trace.arrival_s[turns.later] - trace.arrival_s[turns.before])
-    # As many turns reach into an episode from sessions before it as reach out of it at the end.
+    # Turns that fall into the episode from earlier sessions balance those that fall after its end.
     law["history_s"] = math.ceil(_longest_s(trace, turns))
     said = trace.prompt_tokens[turns.before].astype(np.int64) + trace.output_tokens[turns.before]
     new = trace.prompt_tokens[turns.later] - said
     shrunk = float(np.mean(new < 1))
     if shrunk:
-        notes.append(f"{shrunk:.0%} of later turns drop part of what was said; generated sessions only grow")
+        notes.append(f"{shrunk:.0%} of later turns drop part of the conversation; generated sessions only grow")
     law["user_tokens"] = token_law(new[new >= 1]) if np.any(new >= 1) else {"kind": "constant", "value": 1}
     return law, notes
 

@@ -20,22 +20,22 @@ from llmserve_env.workloads.traces.trace import Trace
 DEFAULT_TENANTS = 8
 MAX_PREFIXES = 4
 MIN_PREFIX_SHARE = 0.05
-"""Share of a tenant's sessions that a shared prefix needs for a source of its own."""
+"""Least share of a tenant's sessions for which a shared prefix becomes a separate source."""
 _OTHERS = "others"
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """What a trace does not say, and how closely it is followed."""
+    """Facts that a trace does not record, and how closely to follow it."""
 
     arrivals: Kind = "auto"
     num_tenants: int = DEFAULT_TENANTS
-    """The busiest tenants become sources of their own, the others one together."""
+    """The busiest tenants become separate sources; the others share one."""
     horizon_s: int | None = None
-    """Length of an episode; the length of the trace when not given."""
+    """Length of an episode; by default the length of the trace."""
     random_start: bool = False
-    """Whether episodes begin at a seeded place of a rate series rather than at its beginning."""
+    """Whether episodes start at a seeded point of a rate series instead of at its beginning."""
     ttft_slo_ms: float | None = None
     patience_s: float | None = None
     acceptance: float = 0.0
@@ -49,7 +49,7 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class FittedWorkload:
-    """A checked workload, the data it is written as, and what to know about it."""
+    """A validated workload, the data it is written as, and notes about the fit."""
 
     spec: WorkloadSpec
     data: dict[str, Any]
@@ -75,7 +75,7 @@ class _Group:
 
     @property
     def arriving(self) -> Array:
-        """Requests that arrive by themselves: later turns follow from the first ones."""
+        """Requests that open a session; later turns follow from them."""
         return self.turns.first if self.has_sessions else self.rows
 
 
@@ -91,7 +91,7 @@ def fit_trace(trace: Trace, options: FitOptions | None = None) -> FittedWorkload
         source, found = _source(trace, group, options)
         sources.append(source)
         notes += found
-    # A context window as long as the longest recorded request, with room for an answer to every prompt.
+    # The context window fits the longest recorded request and leaves room for an answer to every prompt.
     recorded = trace.prompt_tokens.astype(np.int64) + trace.output_tokens
     longest = max(int(recorded.max()), 2 + int(trace.prefix_tokens.max()))
     data: dict[str, Any] = {
@@ -114,7 +114,9 @@ def _trace_notes(trace: Trace) -> list[str]:
     step_s = clock_step_s(trace.arrival_s)
     if not step_s:
         return []
-    return [f"the log's clock steps by {step_s:.3g} s: arrivals are spread over a step, and finer bursts are not known"]
+    return [
+        f"the log's clock steps by {step_s:.3g} s: arrivals are spread over each step, and finer bursts are unknown"
+    ]
 
 
 def _groups(trace: Trace, num_tenants: int) -> Iterator[_Group]:

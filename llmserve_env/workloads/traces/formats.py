@@ -1,4 +1,4 @@
-"""The formats a request log may have: which column or JSON path holds which field, and in what unit time is told."""
+"""Supported log formats: the column or JSON path of each field, and the unit of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmserve_env.errors import TraceFormatError
 
 TimeUnit = Literal["auto", "iso", "s", "ms", "us", "ns"]
 TIME_UNITS: tuple[TimeUnit, ...] = ("auto", "iso", "s", "ms", "us", "ns")
-"""`auto` is ISO 8601 for text that is no number, and seconds for numbers."""
+"""`auto` reads numbers as seconds and other text as ISO 8601."""
 
 REQUIRED = ("arrival", "prompt_tokens", "output_tokens")
 OPTIONAL = ("tenant", "priority", "session", "prefix", "prefix_tokens", "block_ids")
@@ -30,9 +30,9 @@ class LogFormat:
     time_unit: TimeUnit = "auto"
     delimiter: str = ","
     zero_output_is_failure: bool = False
-    """Whether a row with 0 output tokens is a failed request (counted apart) and not a malformed row."""
+    """Whether a row with 0 output tokens is a failed request, counted separately, instead of a malformed row."""
     has_failed: Callable[[Mapping[str, Any]], bool] | None = None
-    """Tells from a JSON record that the request failed."""
+    """Returns whether a JSON record describes a failed request."""
     mandatory: frozenset[str] = frozenset(REQUIRED)
     """Fields whose column must exist."""
     licence: str = "not stated"
@@ -43,7 +43,7 @@ class LogFormat:
 
 
 def _openai_failed(record: Mapping[str, Any]) -> bool:
-    """A logged call that ended in an error carries no usage."""
+    """Whether a logged call ended in an error and therefore has no usage."""
     response = record.get("response")
     inner: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
     status = record.get("status_code", inner.get("status_code"))
@@ -147,7 +147,7 @@ def resolve_format(
 
 
 def formats_with_columns(header: list[str]) -> list[str]:
-    """CSV formats that a header would satisfy: a hint for who named the wrong one."""
+    """CSV formats that fit a header, as a hint when the wrong format was named."""
     return [
         log_format.name
         for log_format in FORMATS.values()

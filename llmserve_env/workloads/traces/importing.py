@@ -1,4 +1,4 @@
-"""From a request log to a compact parquet trace, in bounded memory."""
+"""Import a request log as a compact parquet trace, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LABELS = ("tenant", "session", "prefix")
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What was written, and what was left out of it."""
+    """What was written and what was left out."""
 
     path: Path
     metadata: TraceMetadata
@@ -31,7 +31,7 @@ class ImportResult:
 
 @dataclass(slots=True)
 class _Arrivals:
-    """Running facts about arrivals, so that the file needs no second reading."""
+    """Facts about arrivals collected while reading, so that the file is read only once."""
 
     first_ns: int = 2**63 - 1
     last_ns: int = -1
@@ -39,7 +39,7 @@ class _Arrivals:
 
     def add(self, arrivals: pa.ChunkedArray) -> None:
         at_ns = arrivals.to_numpy()
-        # Compared with the end of the chunk before, which is the latest so far as long as all were in order.
+        # The end of the previous chunk is the latest arrival so far, as long as all were in order.
         self.is_sorted = self.is_sorted and bool(at_ns[0] >= self.last_ns) and bool((at_ns[1:] >= at_ns[:-1]).all())
         self.first_ns = min(self.first_ns, int(at_ns.min()))
         self.last_ns = max(self.last_ns, int(at_ns.max()))
@@ -57,8 +57,8 @@ def import_trace(
 ) -> ImportResult:
     """Read a request log and write it as a parquet trace at `output`.
 
-    Rows keep the order of the log; `load_trace` sorts them by arrival. Rows that cannot be used are left out, counted
-    and, the first `num_bad_shown` of them, kept with line number and reason; `strict` raises at the first one instead.
+    Rows keep the order of the log; `load_trace` sorts them by arrival. Rows that cannot be used are left out
+    and counted, and the first `num_bad_shown` are kept with line number and reason; `strict` raises at the first one.
     Memory does not grow with the length of the log.
 
     Raises:
@@ -107,13 +107,13 @@ def _require_rows(num_rows: int, counts: RowCounts, log: Path) -> None:
 
 
 def _as_stored(table: pa.Table) -> pa.Table:
-    """Names as dictionaries, and the unit of time in the column's name."""
+    """The table as it is written: names are dictionary-encoded, and the arrival column's name has its unit."""
     columns = {name: table[name].dictionary_encode() if name in _LABELS else table[name] for name in table.column_names}
     return pa.table({"arrival_at_ns": columns.pop("arrival"), **columns})
 
 
 class _Writer:
-    """Row groups of a useful size from chunks of any size."""
+    """Regroup chunks of any size into row groups of a useful size."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What an imported trace says about itself."""
+"""Metadata of an imported trace."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 METADATA_KEY = "llmserve_trace"
-"""Key of the parquet file's own metadata."""
+"""Key in the parquet file's metadata."""
 _NS_PER_S = 10**9
 _EPOCH_FROM_S = 315_532_800
-"""Clocks that read 1980 or later count from 1970; smaller numbers count from the start of a recording."""
+"""Times of 1980 or later count from 1970; smaller numbers count from the start of the recording."""
 
 
 class TraceMetadata(BaseModel):
-    """Provenance of a trace and the tally of its import."""
+    """Provenance of a trace and counts of its import."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,16 +29,16 @@ class TraceMetadata(BaseModel):
     failed_requests: int
     """Rows left out because the request had failed."""
     sha256: str
-    """Of the log as it was on disk."""
+    """Digest of the log file on disk."""
     licence: str
     first_arrival_at_ns: int
-    """Zero of the trace's time on the clock of the log."""
+    """Time on the log's clock at which the trace's time is zero."""
     is_sorted: bool
     """Whether the rows of the file are in order of arrival."""
 
     @property
     def start(self) -> str:
-        """When the recording began, as far as the log tells."""
+        """When the recording began, as far as the log shows."""
         start_s = self.first_arrival_at_ns / _NS_PER_S
         if start_s < _EPOCH_FROM_S:
             return f"{start_s:g} s on the clock of the log"

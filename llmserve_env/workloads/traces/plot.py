@@ -22,7 +22,7 @@ def plot_trace(trace: Trace, path: Path) -> None:
         raise ConfigError(
             f"cannot draw {path}: its name must end in one of {', '.join(f'.{name}' for name in FORMATS)}"
         )
-    # Only who asks for a picture pays for loading this.
+    # Loaded only when a picture is requested, because it is slow to import.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 7.0), layout="constrained")

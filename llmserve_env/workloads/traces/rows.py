@@ -1,4 +1,4 @@
-"""Rows of a log in chunks of raw values, one list per field, each row with its line number."""
+"""Read a log in chunks of raw values: one list per field, with the line number of each row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from llmserve_env.errors import TraceFormatError
 from llmserve_env.workloads.traces.formats import LogFormat, formats_with_columns
 
 CHUNK_ROWS = 1 << 12
-"""Small enough that the garbage collector has little to walk through, large enough for columns to pay."""
+"""Small enough to keep garbage collection cheap, large enough for columnar processing to pay off."""
 _LABEL_SEPARATOR = " / "
 
 
 class Problem(NamedTuple):
-    """Lines that hold no row, from `line` on."""
+    """Lines that hold no row, starting at `line`."""
 
     line: int
     reason: str
@@ -27,18 +27,18 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class RawChunk:
-    """Values as the log has them; every list of values is as long as `lines`."""
+    """Values as they are in the log; every list of values is as long as `lines`."""
 
     lines: list[int] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=dict)
     num_lines: dict[int, int] = field(default_factory=dict)
-    """Of the rows that take more than one line."""
+    """Number of lines of the rows that span more than one."""
     problems: list[Problem] = field(default_factory=list)
     failed_requests: int = 0
 
 
 def read_rows(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
-    """The rows of a log, whatever its container."""
+    """The rows of a CSV or JSON log."""
     reader = read_csv if log_format.container == "csv" else read_jsonl
     return reader(text, log_format, source)
 
@@ -59,7 +59,7 @@ def read_csv(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawCh
 
 
 def _csv_rows(reader: Any, width: int, chunk: RawChunk) -> list[list[str]]:
-    """Rows of the right width up to a chunk; the line each starts on and what is no row go into the chunk."""
+    """Rows of the right width, up to a chunk; the chunk records where each starts and which lines are not rows."""
     rows: list[list[str]] = []
     while len(rows) < CHUNK_ROWS:
         start = reader.line_num + 1
@@ -75,7 +75,7 @@ def _csv_rows(reader: Any, width: int, chunk: RawChunk) -> list[list[str]]:
                 chunk.num_lines[len(rows)] = reader.line_num - start + 1
             chunk.lines.append(start)
             rows.append(row)
-        elif row:  # a blank line holds no request, so it is no bad row either
+        elif row:  # a blank line is not a bad row
             chunk.problems.append(_misshapen(start, reader.line_num, len(row), width))
     return rows
 
@@ -86,7 +86,7 @@ def _misshapen(start: int, end: int, found: int, width: int) -> Problem:
 
 
 def _positions(header: list[str], log_format: LogFormat, source: str) -> dict[str, tuple[int, ...]]:
-    """Where each field stands in a row; a mandatory column that is missing refuses the log."""
+    """Position of each field in a row; a missing mandatory column refuses the log."""
     positions = {}
     for name, columns in log_format.columns.items():
         if all(column in header for column in columns):
@@ -138,7 +138,7 @@ def read_jsonl(text: TextIO, log_format: LogFormat, source: str) -> Iterator[Raw
 
 
 def _record(line: int, content: str, problems: list[Problem]) -> dict[str, Any] | None:
-    """The object on a line; None for a blank line, and for a problem that is noted."""
+    """The object on a line; None for a blank line or a recorded problem."""
     if not content.strip():
         return None
     try:
@@ -153,7 +153,7 @@ def _record(line: int, content: str, problems: list[Problem]) -> dict[str, Any] 
 
 
 def _getter(paths: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Any]:
-    """Look up dotted paths in order; the first that holds something wins."""
+    """Look up dotted paths in order and return the first value found."""
     if len(paths) == 1 and "." not in paths[0]:
         name = paths[0]
         return lambda record: record.get(name)

@@ -1,4 +1,4 @@
-"""The bytes of a log: plain or gzip, hashed and counted while they stream past."""
+"""Read the bytes of a plain or gzip log, hashing and counting them on the way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from llmserve_env.errors import TraceFormatError
 
 Progress = Callable[[int], object]
-"""Told how many more bytes of the file have been read."""
+"""Called with the number of further bytes that have been read."""
 
 _FOREIGN_MAGIC = {
     b"PAR1": "a parquet file; an imported trace needs no import, see `llmserve trace show`",
@@ -29,7 +29,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that hashes and reports every byte handed out."""
+    """A file that hashes and reports every byte it returns."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _HashingFile(io.RawIOBase):
 
 
 class LogSource:
-    """An open log: `text` to read, then `sha256()` of the file as it lies on disk."""
+    """An open log: read `text`, then take the `sha256()` of the file on disk."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         magic = _magic(path)
@@ -61,11 +61,11 @@ class LogSource:
         buffered: io.BufferedReader | gzip.GzipFile = io.BufferedReader(self._raw, buffer_size=1 << 20)
         if magic.startswith(_GZIP_MAGIC):
             buffered = gzip.GzipFile(fileobj=buffered)
-        # Bytes that are no UTF-8 survive as surrogates, so that the row they are in can be named.
+        # Bytes that are not UTF-8 become surrogates, so that the affected row can be reported.
         self.text = io.TextIOWrapper(buffered, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
     def sha256(self) -> str:
-        """Digest of what has been read, the whole file once `text` is exhausted."""
+        """Digest of the bytes read so far; of the whole file once `text` is exhausted."""
         return self._raw.sha256.hexdigest()
 
 

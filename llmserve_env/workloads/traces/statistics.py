@@ -1,4 +1,4 @@
-"""What is measured of traffic, recorded or generated: rate, burstiness, lengths and how they hang together."""
+"""Figures of recorded or generated traffic: rate, burstiness, lengths and their dependence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
 NUM_BANDS = 10
 MAX_RATE_BINS = 60
 MIN_JUDGED_WINDOWS = 10
-"""Windows that a trace needs for its IDC to be held against a generator."""
+"""Least number of windows for which the IDC of a trace is compared with a generator."""
 _MIN_WINDOWS = 2
 _MIN_TIED = 0.3
 
@@ -43,10 +43,10 @@ class Traffic:
     gap_cv: float
     """Coefficient of variation of the gaps between arrivals."""
     dispersion: Mapping[int, Dispersion]
-    """By window; windows that do not fit twice are left out."""
+    """Keyed by window length; windows that do not fit twice are left out."""
     empty_seconds_fraction: float
     prompt_tokens: Mapping[int, float]
-    """By percentile."""
+    """Keyed by percentile."""
     output_tokens: Mapping[int, float]
     mean_prompt_tokens: float
     mean_output_tokens: float
@@ -58,11 +58,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """How far the prompt's length tells the output's."""
+    """How strongly the output length depends on the prompt length."""
 
     log_correlation: float
     explained_by_band: float
-    """Share of the variance of log output that the prompt's decile explains: what a conditional table can use."""
+    """Share of the variance of log output that the prompt's decile explains: the gain of a conditional table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def traffic_of_table(table: RequestTable, duration_s: float) -> Traffic:
 
 
 def span_s(trace: Trace) -> float:
-    """Time a trace covers; a trace of a single instant counts as a second."""
+    """Duration of a trace; at least one second."""
     return trace.duration_s or 1.0
 
 
@@ -113,13 +113,13 @@ def window_counts(arrival_s: Array, window_s: float, duration_s: float) -> Array
     """Arrivals in each whole window from the start."""
     num_windows = int(duration_s / window_s)
     inside = arrival_s[: np.searchsorted(arrival_s, num_windows * window_s)]
-    # Division may round an arrival just before the end into the next window.
+    # Division may round an arrival just before the end up into the next window.
     index = np.minimum((inside / window_s).astype(np.int64), num_windows - 1)
     return np.bincount(index, minlength=num_windows)
 
 
 def dispersion(arrival_s: Array, window_s: int, duration_s: float) -> Dispersion:
-    """How counts in windows of one length spread."""
+    """Dispersion of the counts in windows of one length."""
     counts = window_counts(arrival_s, window_s, duration_s)
     mean = counts.mean()
     idc = float(counts.var() / mean) if mean else 0.0
@@ -137,9 +137,9 @@ def _cv(values: Array) -> float:
 
 
 def clock_step_s(arrival_s: Array) -> float:
-    """Step of a coarse clock that stamps many requests alike; 0 for a fine one.
+    """Step of a coarse clock that gives many requests the same time; 0 for a fine clock.
 
-    Burstiness at shorter windows is then a property of the clock and not of the traffic.
+    Burstiness in shorter windows is then a property of the clock, not of the traffic.
     """
     gaps = np.diff(arrival_s)
     if len(gaps) == 0 or np.mean(gaps == 0) < _MIN_TIED or not np.any(gaps):
@@ -148,7 +148,7 @@ def clock_step_s(arrival_s: Array) -> float:
 
 
 def spread_over_clock(arrival_s: Array) -> Array:
-    """Arrivals with each stamp of a coarse clock spread over the time it stands for; a fine clock's are left alone."""
+    """Arrivals with each tick of a coarse clock spread over its step; unchanged for a fine clock."""
     step_s = clock_step_s(arrival_s)
     if not step_s:
         return arrival_s
@@ -158,7 +158,7 @@ def spread_over_clock(arrival_s: Array) -> Array:
 
 
 def judged_idc(arrival_s: Array, duration_s: float) -> dict[int, float]:
-    """IDC in the windows that fit often enough to tell it and that the clock of the log resolves."""
+    """IDC in the windows that fit often enough and that the clock of the log resolves."""
     clock_s = clock_step_s(arrival_s)
     windows = [w for w in WINDOWS_S if w >= 2 * clock_s and duration_s >= MIN_JUDGED_WINDOWS * w]
     spread = spread_over_clock(arrival_s)
@@ -167,7 +167,7 @@ def judged_idc(arrival_s: Array, duration_s: float) -> dict[int, float]:
 
 
 def bands(prompt_tokens: Array, num_bands: int = NUM_BANDS) -> Array:
-    """Longest prompt of every band but the last: quantiles of the prompts, without repetitions."""
+    """Longest prompt of every band except the last: distinct quantiles of the prompts."""
     ends = np.quantile(prompt_tokens, np.arange(1, num_bands) / num_bands, method="inverted_cdf")
     return np.unique(ends[ends < prompt_tokens.max()]).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""A trace and the fidelity of a fit, as text for a terminal."""
+"""Terminal output for a trace and for the fidelity of a fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def import_text(result: ImportResult) -> str:
 
 
 def trace_text(trace: Trace, num_tenants: int = 10) -> str:
-    """Everything that is measured of a trace."""
+    """All figures of a trace."""
     traffic = traffic_of(trace)
     parts = [
         *_headline(trace, traffic),
@@ -136,7 +136,7 @@ def _session_lines(trace: Trace) -> Iterator[str]:
 
 
 def fidelity_text(found: Fidelity) -> str:
-    """The generator beside its trace, figure by figure."""
+    """The figures of the generator and of its trace, side by side."""
     lines = [
         f"fidelity over {found.num_seeds} seeds (median, and tenth to ninetieth percentile of seeds):",
         f"  {'figure':<28} {'trace':>10} {'generated':>10}  {'over seeds':^23} {'error':>7}  held to",

@@ -39,7 +39,7 @@ class Trace:
     tenant_names: tuple[str, ...]
     priority: Array
     session_id: Array
-    """-1 where the log names none."""
+    """-1 if the log names none."""
     prefix_id: Array
     prefix_tokens: Array
 
@@ -78,14 +78,14 @@ class Trace:
         start_s: float = 0.0,
         stop_s: float | None = None,
     ) -> RequestTable:
-        """The requests that arrived in [start_s, stop_s), exactly as recorded, as a table that begins at 0.
+        """The requests that arrived in [start_s, stop_s), exactly as recorded, as a table that starts at 0.
 
         Args:
-            ttft_slo_ms: one promise for all, or one per priority; no trace records any.
-            patience_s: how long a client waits for its first token; for ever when not given.
+            ttft_slo_ms: one SLO for all requests, or one per priority; traces do not record SLOs.
+            patience_s: how long a client waits for its first token; without limit by default.
             acceptance: probability that a draft token is accepted.
-            scale: multiplies the rate by compressing time: at 2 every gap is half as long, and the same requests come
-                in half the time. `start_s` and `stop_s` count in the time of the recording.
+            scale: multiplies the rate by compressing time: at 2, every gap is half as long and the same requests arrive
+                in half the time. `start_s` and `stop_s` are in the time of the recording.
             start_s: beginning of the part to replay.
             stop_s: its end; None for the end of the trace, last request included.
         """
@@ -130,16 +130,16 @@ def _promises_ps(ttft_slo_ms: float | Mapping[int, float] | None, priority: Arra
         return np.full(len(priority), ms_to_ps(ttft_slo_ms))
     missing = sorted(set(np.unique(priority).tolist()) - set(ttft_slo_ms))
     if missing:
-        raise ConfigError(f"ttft_slo_ms promises nothing to priorities {missing}; it names {sorted(ttft_slo_ms)}")
+        raise ConfigError(f"ttft_slo_ms has no entry for priorities {missing}; it names {sorted(ttft_slo_ms)}")
     promises = {level: ms_to_ps(slo_ms) for level, slo_ms in ttft_slo_ms.items()}
     return np.array([promises[level] for level in priority.tolist()], dtype=np.int64)
 
 
 def load_trace(path: Path | str) -> Trace:
-    """A trace that `import_trace` wrote.
+    """Load a trace written by `import_trace`.
 
     Raises:
-        TraceFormatError: the file is missing, or is no imported trace.
+        TraceFormatError: the file is missing or is not an imported trace.
     """
     path = Path(path)
     metadata, table = _read(path)
@@ -188,7 +188,7 @@ def _read(path: Path) -> tuple[TraceMetadata, pa.Table]:
 
 
 def _codes(labels: pa.ChunkedArray) -> tuple[Array, list[str]]:
-    """Numbers for names, in order of first appearance; -1 for none."""
+    """Names as numbers in order of first appearance; -1 for none."""
     encoded = pa.concat_arrays(labels.unify_dictionaries().chunks)
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return codes.astype(np.int64), encoded.dictionary.to_pylist()

@@ -1,4 +1,4 @@
-"""Raw values to typed columns: a whole column at once where it is clean, value by value where it is not."""
+"""Convert raw values to typed columns: a clean column as a whole, any other column value by value."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _NOT_CLEAN = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, O
 
 
 class _BadValue(ValueError):  # noqa: N818 - names the value, and never leaves this module
-    """One value cannot be used; the text says what is allowed."""
+    """A value that cannot be used; the text says what is allowed."""
 
 
 @dataclass(slots=True)
 class Column:
-    """A parsed field and what is wrong with some of its rows; the values of those rows mean nothing."""
+    """A parsed field and the problems of its invalid rows, whose values are meaningless."""
 
     values: pa.Array
     bad: dict[int, str] = field(default_factory=dict)
 
 
 def parse_whole(values: Sequence[Any], low: int, high: int, dtype: pa.DataType, missing: int | None = None) -> Column:
-    """Whole numbers in a range, written as numbers or as text; `missing` stands for an absent one where allowed."""
+    """Whole numbers in a range, written as numbers or text; `missing` replaces an absent value where allowed."""
     try:
         whole = _integers(pa.array(values))
         found = whole.to_numpy()
         if found.min(initial=low) >= low and found.max(initial=low) <= high:
             return Column(whole.cast(dtype))
     except _NOT_CLEAN:
-        pass  # the value at fault is found and named below
+        pass  # the invalid value is found and reported below
     parsed, bad = _one_by_one(values, lambda value: _whole(value, low, high, missing), low)
     return Column(pa.array(parsed, dtype), bad)
 
 
 def parse_arrivals(values: Sequence[Any], unit: TimeUnit) -> Column:
-    """Nanoseconds since the zero of the log's clock; a time without zone is taken as UTC.
+    """Nanoseconds since the zero of the log's clock; times without a zone are UTC.
 
     Whole numbers and ISO times are exact; a fraction of seconds since 1970 is exact to a quarter of a microsecond,
     as floats are.
@@ -55,7 +55,7 @@ def parse_arrivals(values: Sequence[Any], unit: TimeUnit) -> Column:
         if column.null_count == 0 and column.to_numpy().min(initial=0) >= 0:
             return Column(column)
     except _NOT_CLEAN:
-        pass  # the value at fault is found and named below
+        pass  # the invalid value is found and reported below
     parsed, bad = _one_by_one(values, lambda value: _arrival(value, unit), 0)
     return Column(pa.array(parsed, pa.int64()), bad)
 
@@ -68,7 +68,7 @@ def parse_labels(values: Sequence[Any], is_mandatory: bool) -> Column:
             blank = pc.equal(pc.utf8_trim_whitespace(labels), "")
             return Column(pc.if_else(blank, pa.scalar(None, pa.string()), labels))
     except _NOT_CLEAN:
-        pass  # the value at fault is found and named below
+        pass  # the invalid value is found and reported below
     parsed, bad = _one_by_one(values, lambda value: _label(value, is_mandatory), None)
     return Column(pa.array(parsed, pa.string()), bad)
 
@@ -81,7 +81,7 @@ def parse_block_ids(values: Sequence[Any]) -> Column:
         if column.null_count == 0 and column.flatten().null_count == 0:
             return Column(column)
     except _NOT_CLEAN:
-        pass  # the value at fault is found and named below
+        pass  # the invalid value is found and reported below
     parsed, bad = _one_by_one(values, _block_ids, [])
     return Column(pa.array(parsed, kind), bad)
 
@@ -155,7 +155,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _number(value: Any) -> int | float | None:
-    """An int where the value is one, for times in nanoseconds exceed what floats hold exactly; None for no number."""
+    """An int if the value is one, because floats cannot hold nanosecond times exactly; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():

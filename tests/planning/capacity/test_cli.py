@@ -35,7 +35,7 @@ def test_capacity_prints_an_answer_per_tier(task_file: Path, capsys: pytest.Capt
     [
         (["capacity", "TASK", "--target", "95"], "--target is a share of requests above 0 and up to 1"),
         (["capacity", "TASK", "--max-replicas", "0"], "--max-replicas must be at least 1; got 0"),
-        (["capacity", "TASK", "--profile", "abacus"], "no profile 'abacus'; shipped are"),
+        (["capacity", "TASK", "--profile", "abacus"], "no profile 'abacus'; choose one of"),
         (["capacity", "no_such_task"], "there is no task 'no_such_task'; known: static_workload"),
         (["report", "TASK", "-o", "nowhere/report.html"], "the folder nowhere does not exist"),
         (["report", "TASK", "--trials", "0"], "--trials must be at least 1; got 0"),

@@ -1,4 +1,4 @@
-"""Logs written for one test, and the public traces where a checkout has them beside it."""
+"""Logs written for one test, and the public traces if they are beside the checkout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trace_of(import_text: Importer) -> Loader:
 
 @pytest.fixture
 def real_trace(tmp_path: Path) -> Loader:
-    """A public trace, imported; the test is skipped where the file is not there."""
+    """A public trace, imported; the test is skipped if the file is missing."""
 
     def make(file: str, name: str) -> Trace:
         if not (RAW / file).is_file():

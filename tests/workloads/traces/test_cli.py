@@ -26,7 +26,7 @@ def run(*arguments: str) -> int:
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A log with two tenants, a bad row and a coarse amount of everything."""
+    """A small log with two tenants and a bad row."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     at_s = np.cumsum(rng.exponential(0.5, 800))

@@ -1,4 +1,4 @@
-"""The public Azure and Mooncake traces, where they lie beside the checkout; their figures are those of the datasets."""
+"""The public Azure and Mooncake traces, if they are beside the checkout, have the figures of the datasets."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_promises_are_for_all_or_by_priority(trace: Trace) -> None:
         ({"scale": float("inf")}, "scale must be a positive number"),
         ({"start_s": -1.0}, "start_s must be 0 or later"),
         ({"start_s": 5.0, "stop_s": 5.0}, "before stop_s"),
-        ({"ttft_slo_ms": {0: 100.0}}, r"promises nothing to priorities \[1, 2\]"),
+        ({"ttft_slo_ms": {0: 100.0}}, r"has no entry for priorities \[1, 2\]"),
         ({"scale": 1e-9}, "is too long"),
     ],
 )
