@@ -46,20 +46,21 @@ def run_compare(args: argparse.Namespace) -> int:
     """Play both sides and report."""
     from llmserve_env.agents.agent import view_of
     from llmserve_env.agents.registry import make_agent
-    from llmserve_env.backends.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
+    from llmserve_env.backends.real.comparison import Comparison, Policy, compare, report
     from llmserve_env.backends.real.comparison_text import phase_lines, save_figure, window_lines
     from llmserve_env.backends.real.tasks import real_task
     from llmserve_env.profiles import load_profile
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
+    from llmserve_env.tasks.variants import at_rate, on_profile, with_changes
 
     task = on_profile(real_task(args.task), str(args.sim.resolve()))
     if args.steps is not None:
-        task = task.model_copy(update={"steps": args.steps})
+        task = with_changes(task, steps=args.steps)
     profile, settings = load_profile(args.sim), settings_from(args)
     found: list[Comparison] = []
     for seed, load in product(range(args.seed, args.seed + args.repeat), args.load):
-        played = at_load(task, load)
+        played = at_rate(task, load)
 
         def choose(seed: int = seed, played: Task = played) -> Policy:
             agent = make_agent(args.agent)
