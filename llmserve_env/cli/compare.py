@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         help="multiples of the task's rate, one run each",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
-    parser.add_argument("--agent", default="static", metavar="NAME", help="who plays on both (default: static)")
+    parser.add_argument("--agent", default="static", metavar="NAME", help="agent that plays on both (default: static)")
     parser.add_argument("--steps", type=int, metavar="N", help="windows to play, if fewer than the task has")
     parser.add_argument("--windows", action="store_true", help="print every window")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="picture of the first seed, all loads")

@@ -15,14 +15,14 @@ from llmserve_env.cli.running import named_tasks, script
 from llmserve_env.errors import LLMServeError
 
 TIME_LIMIT_S = 1000.0
-"""After this no step is begun; a last call may still use its timeout thrice, and all of it has to fit 20 minutes."""
+"""No step begins after this. One more call may take three timeouts, and everything must fit into 20 minutes."""
 DECIDE_EVERY = 5
 
 
 def add_arguments(parser: Any) -> None:
     """Options of `inference.py` and `llmserve inference`."""
     parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
-    parser.add_argument("--agent", default="llm", metavar="NAME", help="who plays (default: llm)")
+    parser.add_argument("--agent", default="llm", metavar="NAME", help="agent that plays (default: llm)")
     parser.add_argument("--model", metavar="NAME", help="default: MODEL_NAME, or gpt-4.1-mini")
     parser.add_argument("--base-url", metavar="URL", help="default: API_BASE_URL, or OpenAI's")
     parser.add_argument("--seed", type=int, default=42, metavar="N")

@@ -1,4 +1,4 @@
-"""How every command starts and ends: one parser, errors on stderr, and an exit status."""
+"""What all commands share: parsing, errors and exit status, tasks by name, runners and output."""
 
 from __future__ import annotations
 

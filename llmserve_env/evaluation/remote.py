@@ -1,4 +1,4 @@
-"""Agents on an environment behind an API: they see what the wire shows, and the server grades."""
+"""Agents on a remote environment: they see the fields of the wire, and the server grades."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task's workload by the name of a trace: the generator fitted to it stands in its place.
+"""A workload that names a trace: the generator fitted to the trace takes the section's place.
 
 ```yaml
 workload:
@@ -187,6 +187,6 @@ def _workload(section: TraceWorkload, recording: Recording, horizon_s: int, wher
 
 
 def _number(data: Mapping[str, Any], name: str, default: float = DEFAULT_WINDOW_S) -> float:
-    """A field that the task's own check looks at later; its default where it is no number."""
+    """A numeric field, or its default where it is not a number: the task's validation reports that later."""
     value = data.get(name, default)
     return float(value) if isinstance(value, int | float) and value > 0 else default

@@ -29,7 +29,7 @@ class RayServingEnv(LLMServeGymEnv):
         self._training_rng = np.random.default_rng(np.random.SeedSequence((config["seed"], index)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode on a training seed; RLlib's own seed only asks for the same sequence of them again."""
+        """Start an episode on a training seed; the seed that RLlib passes is ignored."""
         seeds = SEED_RANGES["training"]
         return super().reset(seed=int(self._training_rng.integers(seeds.start, seeds.stop)), options=options)
 

@@ -1,4 +1,4 @@
-"""What a training run is told: hyper-parameters as data, and where to start and stop."""
+"""Settings of a training run: hyper-parameters as data, its tasks, its length and its folders."""
 
 from __future__ import annotations
 

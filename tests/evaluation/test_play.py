@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
@@ -11,7 +12,7 @@ from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.episode import Episode, replay
 from llmserve_env.env.observation import state_of
 from llmserve_env.evaluation.evaluate import evaluate, result_of
-from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.play import PlayPiece, play, play_piece
 from llmserve_env.evaluation.runner import Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.graders import grade, grade_episode
@@ -54,6 +55,16 @@ def test_a_played_episode_adds_up_to_the_totals_of_the_live_one() -> None:
     assert totals == state_of(live)["totals"]
     assert totals["cost_usd"] == live.rollouts.memory[0]["cost_so_far_usd"] > 0.0
     assert totals["finished"] > 0.0
+
+
+def test_pieces_and_played_episodes_travel_between_processes() -> None:
+    piece = PlayPiece("static", load_task("static_workload"), (7,))
+    there = ForkingPickler.loads(ForkingPickler.dumps(piece))
+    back = ForkingPickler.loads(ForkingPickler.dumps(play_piece(there)[0]))
+    here = play_piece(piece)[0]
+    assert back.task.file == piece.task.file
+    assert back.totals() == here.totals()
+    assert grade_episode(back) == grade_episode(here)
 
 
 def test_given_traffic_replaces_that_of_the_seed() -> None:

@@ -1,4 +1,4 @@
-"""What to know about a task before spending time on it: its load, what its promises allow, which knobs matter."""
+"""Check a task before spending time on it: its load, whether its SLOs are feasible, and which knobs matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llmserve_env.tasks.variants import at_rate
 from llmserve_env.workloads import WorkloadSummary, describe
 
 IDLE_SHARE = 0.02
-"""Share of the capacity at which requests hardly ever meet: what is late there is late everywhere."""
+"""Share of the capacity at which requests hardly ever meet; a request that is late there is late at any load."""
 NUM_CONFIGURATIONS = 24
 MATTERS = 0.01
 """Mean reward per step that a knob must move to matter."""
@@ -69,7 +69,7 @@ def active_tiers(task: Task) -> tuple[int, ...]:
 
 
 def check_task(task: Task, num_episodes: int = 3, runner: Runner | None = None) -> TaskCheck:
-    """Simulate the task shortly; the same figures every time."""
+    """Simulate the task briefly; the findings are the same every time."""
     runner = runner or Threads()
     seeds = SEED_RANGES["tuning"][:num_episodes]
     traffic = describe(task.workload)

@@ -1,4 +1,4 @@
-"""How many GPUs a promise needs: the smallest fleet that keeps it, per tier, by bisection that is verified."""
+"""How many GPUs a promise needs: the smallest fleet that keeps it, per tier, found by bisection and verified."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Fleets:
 
 
 def candidates(task: Task, tier: int) -> Array:
-    """Knobs worth trying on a fleet of a tier: batch caps, drafts and order of service, with the whole KV pool."""
+    """Knobs worth trying on a fleet of one tier: batch caps, drafts and orders of service, with the whole KV pool."""
     active, rests = task.knobs.active, default_knobs()
     caps = BATCH_CAPS if "batch_cap" in active else (rests[0],)
     depths = DEPTHS if "speculation_depth" in active else (0.0,)

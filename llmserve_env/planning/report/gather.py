@@ -1,4 +1,4 @@
-"""Everything a report says, simulated: traffic, capacity, the best constant, an adaptive policy, and what it does."""
+"""Simulate what a report shows: traffic, capacity, the best constant, and an adaptive policy and what it does."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _best_constant(task: Task, options: ReportOptions, runner: Runner) -> tuple[
 
 
 def _keep(task: Task, best: Trial, score: float, options: ReportOptions) -> None:
-    """Where the `tuned` agent and the planner look for it; shipped tasks are tuned by their own command."""
+    """Record the constant for the `tuned` agent and the planner; shipped tasks are tuned by `llmserve tune`."""
     if task.own_file is None:
         return
     command = (

@@ -39,7 +39,7 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 def traffic_section(data: ReportData) -> str:
-    """What comes, and what it is promised."""
+    """The traffic, and what its classes are promised."""
     t, tables = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
     rows = []
     for name, column, mean in (
@@ -202,7 +202,7 @@ def _control_row(played: ControlResult) -> list[str]:
 
 
 def timeline_section(data: ReportData) -> str:
-    """One seed as the controls lived it."""
+    """One seed under each control."""
     panels: list[tuple[str, str, Any, dict[str, bool]]] = [
         (
             "Time to first token",
@@ -284,7 +284,7 @@ def flags_section(data: ReportData) -> str:
 
 
 def made_section(data: ReportData, command: str) -> str:
-    """Enough to make the page again, and what to keep in mind."""
+    """How to make the page again, and which assumptions it rests on."""
     task = data.task
     facts = [
         f"Command: `{command}`.",

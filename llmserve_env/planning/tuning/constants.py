@@ -25,7 +25,7 @@ SIDE_BY_SIDE = 24
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a configuration comes to, as means over episodes."""
+    """What a configuration achieves, as means over episodes."""
 
     reward: float
     slo_attainment: float
@@ -40,13 +40,13 @@ class Outcome:
     components: dict[str, float]
 
     def score(self, task: Task, reference: Reference) -> float:
-        """Weighted components on the task's scale; of the means, which is close to the mean of episodes' scores."""
+        """The score of the mean components, which is close to the mean of the episodes' scores."""
         weights = task.grader.weights.items()
         return sum(weight * reference.normalised(name, self.components[name]) for name, weight in weights)
 
 
 class _Rows:
-    """An agent that holds other knobs in every episode."""
+    """An agent that holds a different row of knobs in every episode."""
 
     name = "constants"
 

@@ -1,6 +1,6 @@
 """The best constant by successive halving: many configurations on few seeds, the better ones on more.
 
-Needs nothing beyond the default install, and runs side by side; `search.py` holds Optuna's sequential search.
+It needs only the default install and runs side by side; `search.py` is Optuna's sequential search.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llmserve_env.tasks.task import Task
 Value = Callable[[Outcome], float]
 
 KEPT = 3
-"""Of so many configurations one goes on to the next round."""
+"""One in this many configurations reaches the next round."""
 MAX_POLISHES = 4
 KV_LEVELS = tuple(round(0.1 + 0.05 * i, 2) for i in range(19))
 CAP_LEVELS = (8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
@@ -50,7 +50,7 @@ def levels_of(task: Task) -> list[tuple[float, ...]]:
     rests = default_knobs()
     moves = set(task.knobs.active)
     if len(task.workload.classes) == 1:
-        # With one class there is nobody to serve before anybody.
+        # With one class, priorities cannot change the order of service.
         moves.discard("priority_routing")
     return [
         finer.get(knob.name, knob.levels) if knob.name in moves else (float(rests[k]),) for k, knob in enumerate(KNOBS)
@@ -102,7 +102,7 @@ def halve(
         found = play_constants(task, rows, seeds[:on], runner)
         fresh = [Trial(row, outcome, on) for row, outcome in zip(rows, found, strict=True)]
         trials.extend(fresh)
-        # Of equal ones the one nearest to the defaults: a knob that changes nothing stays where it was.
+        # Ties go to the configuration nearest to the defaults, so a knob that changes nothing keeps its default.
         return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(trial.knobs)))
 
     ranked = run(field, played)

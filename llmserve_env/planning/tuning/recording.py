@@ -1,4 +1,4 @@
-"""Constants that were found, kept where the `tuned` agent looks for them, with what it takes to find them again."""
+"""Write the constant of a search to the file that the `tuned` agent reads, with the command that found it."""
 
 from __future__ import annotations
 
