@@ -89,10 +89,10 @@ def test_a_resumed_run_goes_on_with_the_curve(tmp_path: Path) -> None:
 
 
 def test_one_policy_trains_on_several_tasks(tmp_path: Path) -> None:
-    tasks = ("static_workload", "bursty_workload")
+    tasks = (load_task("static_workload"), load_task("bursty_workload"))
     trained = train(run_in(tmp_path, name="generalist", tasks=tasks, num_validation_episodes=1))
-    for name in tasks:
-        play(PpoAgent(trained.folder), load_task(name), [1])
+    for task in tasks:
+        assert play(PpoAgent(trained.folder), task, [1])[0].step_count == task.steps
 
 
 def test_ppo_learns_more_than_chance(tmp_path: Path) -> None:
