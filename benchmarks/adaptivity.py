@@ -21,7 +21,9 @@ from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.knob_values import KNOBS, knobs_from_mapping
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.rollout import SEED_RANGES, EpisodeResult, play, result_of
+from llmserve_env.evaluation.evaluate import EpisodeResult, result_of
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.evaluation.statistics import summarise
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.tasks.task import Task

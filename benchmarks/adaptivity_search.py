@@ -13,10 +13,11 @@ import numpy as np
 from benchmarks.adaptive_rule import GRID, START, Rule, RuleAgent
 from benchmarks.adaptivity_data import FILE, found, keep
 from llmserve_env.arrays import Array
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.env.knob_values import KNOBS, mapping_from_knobs
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.rollout import SEED_RANGES, play
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.search import mean_score
 from llmserve_env.planning.tuning.search import search as search_constant
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
@@ -36,7 +37,7 @@ CONSTANTS: tuple[tuple[float, ...], ...] = (
 """The grid of constants, in the order of the knobs; the split loses everywhere and is left to the sampler."""
 
 
-def mean_return(episodes: list[Episode]) -> float:
+def mean_return(episodes: list[PlayedEpisode]) -> float:
     """Mean total reward."""
     return float(np.mean([episode.trajectory.terms["reward"].sum() for episode in episodes]))
 
@@ -73,7 +74,7 @@ STARTS = (START, replace(START, tier_surge=0, kv_surge=0.5), replace(START, tier
 
 
 def search_rules(names: tuple[str, ...] = BENCHMARK) -> None:
-    """Find the adaptive rule with foresight and the reactive one, by reward; references need nothing else."""
+    """Find the adaptive rule with foresight and the reactive one, by reward."""
     content: dict[str, Any] = found() if FILE.is_file() else {"tasks": {}}
     for name in names:
         task = load_task(name)
@@ -97,7 +98,7 @@ def grid(task: Task) -> Iterator[Array]:
 
 
 def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
-    """Find the constant with the best score, given frozen references: a sampler's, or one of the grid."""
+    """Find the constant with the best score: a sampler's, or one of the grid."""
     content, seeds = found(), SEED_RANGES["tuning"][:NUM_SEEDS]
     for name in names:
         task = load_task(name)
@@ -114,10 +115,6 @@ def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
 
 
 def search_everything() -> None:
-    """Rules by reward, references from them, constants by score."""
-    from tools.freeze_references import NUM_SEEDS as REFERENCE_SEEDS
-    from tools.freeze_references import write
-
+    """Rules by reward, then constants by score on the frozen references."""
     search_rules()
-    write(REFERENCE_SEEDS)
     search_constants()

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.markdown import table
-from llmserve_env.tasks.catalog import BENCHMARK
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.training.ppo import train
 from llmserve_env.training.results import Trained
 from llmserve_env.training.settings import TrainingRun, hyper_parameters
@@ -19,7 +19,7 @@ def trained(task: str, steps: int, folder: Path) -> Trained:
     return train(
         TrainingRun(
             name=task,
-            tasks=(task,),
+            tasks=(load_task(task),),
             num_steps=steps,
             seed=0,
             hyper_parameters=hyper_parameters(task, {}),

@@ -26,7 +26,7 @@ from llmserve_env.agents.llm_prompt import observation_text, parse_action, syste
 from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.evaluation.remote import view_from_wire
-from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.catalog import load_task
 
 LOWEST_REWARD = -1.0

@@ -1,6 +1,6 @@
-"""LLMServeEnv: the reinforcement-learning environment for LLM inference serving.
+"""LLMServeEnv: a reinforcement-learning environment for LLM inference serving.
 
-`import llmserve_env` registers the Gymnasium ids and loads nothing heavy; the names below load when used.
+`import llmserve_env` registers the Gymnasium ids and loads nothing heavy; each name below loads when it is used.
 """
 
 from __future__ import annotations
@@ -9,41 +9,72 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llmserve_env.client import LLMServeEnv
-    from llmserve_env.env.episode import Episode
+    from llmserve_env.agents.registry import make_agent
+    from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
+    from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
     from llmserve_env.env.gym_env import LLMServeGymEnv
     from llmserve_env.env.vector_env import LLMServeVectorEnv
+    from llmserve_env.evaluation.evaluate import evaluate
+    from llmserve_env.evaluation.play import play
+    from llmserve_env.evaluation.seeds import SEED_RANGES
+    from llmserve_env.graders.grade import Grade, grade, grade_episode
     from llmserve_env.models import ServeAction, ServeObservation, ServeState
     from llmserve_env.tasks.catalog import load_task
     from llmserve_env.tasks.files import task_ids
     from llmserve_env.tasks.registration import register_file
+    from llmserve_env.tasks.task import Task
 
 __all__ = [
+    "SEED_RANGES",
+    "ActionLog",
     "Episode",
+    "Grade",
     "LLMServeEnv",
     "LLMServeGymEnv",
     "LLMServeVectorEnv",
+    "LLMServeWSEnv",
+    "PlayedEpisode",
     "ServeAction",
     "ServeObservation",
     "ServeState",
+    "Task",
+    "evaluate",
+    "grade",
+    "grade_episode",
     "load_task",
+    "make_agent",
+    "play",
     "register",
     "register_file",
+    "replay",
     "task_ids",
 ]
 
 _HOMES = {
-    "Episode": "llmserve_env.env.episode",
-    "LLMServeEnv": "llmserve_env.client",
-    "LLMServeGymEnv": "llmserve_env.env.gym_env",
-    "LLMServeVectorEnv": "llmserve_env.env.vector_env",
-    "ServeAction": "llmserve_env.models",
-    "ServeObservation": "llmserve_env.models",
-    "ServeState": "llmserve_env.models",
-    "load_task": "llmserve_env.tasks.catalog",
-    "register_file": "llmserve_env.tasks.registration",
-    "task_ids": "llmserve_env.tasks.files",
+    "SEED_RANGES": "evaluation.seeds",
+    "ActionLog": "env.episode",
+    "Episode": "env.episode",
+    "Grade": "graders.grade",
+    "LLMServeEnv": "client",
+    "LLMServeGymEnv": "env.gym_env",
+    "LLMServeVectorEnv": "env.vector_env",
+    "LLMServeWSEnv": "client",
+    "PlayedEpisode": "env.episode",
+    "ServeAction": "models",
+    "ServeObservation": "models",
+    "ServeState": "models",
+    "Task": "tasks.task",
+    "evaluate": "evaluation.evaluate",
+    "grade": "graders.grade",
+    "grade_episode": "graders.grade",
+    "load_task": "tasks.catalog",
+    "make_agent": "agents.registry",
+    "play": "evaluation.play",
+    "register_file": "tasks.registration",
+    "replay": "env.episode",
+    "task_ids": "tasks.files",
 }
+"""Public name -> module of this package that defines it."""
 
 
 def register() -> None:
@@ -54,7 +85,11 @@ def register() -> None:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 register()

@@ -65,7 +65,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "psycopg": ("llmserve_env/server/",),
     "pyarrow": ("llmserve_env/workloads/traces/", "llmserve_env/profiles/", "llmserve_env/backends/table/"),
     "ray": (
-        "llmserve_env/evaluation/ray_cluster.py",
         "llmserve_env/evaluation/ray_runner.py",
         "llmserve_env/training/rllib.py",
     ),

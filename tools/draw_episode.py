@@ -11,10 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.env.episode import Episode
-from llmserve_env.evaluation.rollout import SEED_RANGES, play
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.graders import grade_episode
 from llmserve_env.tasks.catalog import load_task
+from llmserve_env.workloads import schedule
 
 TASK = "bursty_workload"
 SEED = SEED_RANGES["evaluation"][0]
@@ -23,20 +25,21 @@ LABELS = {"static": "vLLM's defaults", "ppo": "trained PPO"}
 OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "episode.png"
 
 
-def episodes() -> dict[str, Episode]:
-    """Play the same traffic with each agent."""
+def episodes() -> dict[str, PlayedEpisode]:
+    """The same traffic under each control."""
     task = load_task(TASK)
     return {name: play(make_agent(name), task, [SEED])[0] for name in COLOURS}
 
 
-def shade_bursts(axis: Axes, episode: Episode, seconds: Any) -> None:
-    """Shade the bursts of the traffic."""
-    is_burst = np.array([phase == "burst" for phase in episode.schedule.phase[: len(seconds)]])
+def shade_bursts(axis: Axes, episode: PlayedEpisode, seconds: Any) -> None:
+    """Grey where the traffic bursts."""
+    phases = schedule(episode.task.workload, episode.seed).phase
+    is_burst = np.array([phase == "burst" for phase in phases[: len(seconds)]])
     axis.fill_between(seconds, 0, 1, where=is_burst, transform=axis.get_xaxis_transform(), color="#e8e8e8", step="pre")
 
 
-def draw(played: dict[str, Episode]) -> Figure:
-    """Draw the traffic, the waits against the SLO, and the agent's knobs."""
+def draw(played: dict[str, PlayedEpisode]) -> Figure:
+    """Traffic, waits against the SLO, and what the agent did."""
     first = next(iter(played.values()))
     seconds = np.arange(1, first.step_count + 1) * first.task.window_s
     slo_ms = first.task.workload.classes[0].ttft_slo_ms or 0.0

@@ -23,7 +23,7 @@ class AgentView:
     step: int
     """Windows served so far."""
     metrics: Array
-    """Metrics of the last window (`METRICS_DTYPE`); zeros before the first."""
+    """Metrics of the last window (`METRICS_DTYPE`), zeros before the first; over the wire only those it carries."""
     preemptions: Array
     """Requests that lost their KV blocks in the last window."""
     knobs: Array

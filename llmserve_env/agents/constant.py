@@ -15,7 +15,6 @@ from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.digest import task_digest
-from llmserve_env.tasks.files import is_shipped
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
@@ -27,9 +26,7 @@ def tuned_file() -> Path:
 
 def constant_file(task: Task) -> Path:
     """Where the constant of a task is kept: with the package, or beside the file of a task of your own."""
-    if task.file is None or is_shipped(task.file):
-        return tuned_file()
-    return task.file.with_suffix(".tuned.json")
+    return tuned_file() if task.own_file is None else task.own_file.with_suffix(".tuned.json")
 
 
 class ConstantAgent:
@@ -67,7 +64,7 @@ def tuned_knobs(task: Task) -> Array:
     """The tuned constant of a task, held to the versions it was found on."""
     path = constant_file(task)
     found = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
-    command = f"llmserve tune --task {task.id if path == tuned_file() or task.file is None else task.file.name}"
+    command = f"llmserve tune --task {task.typed_name}"
     if task.id not in found:
         raise WeightsNotFoundError(f"no tuned constant for {task.id} in {path.name}; find one with: {command}")
     entry = found[task.id]

@@ -33,7 +33,9 @@ class PlannerAgent:
     """KV budgets that plans keep above what is in use."""
     num_hypotheses = 2
 
-    def __init__(self) -> None:
+    def __init__(self, constant: Array | None = None) -> None:
+        self._constant = constant
+        """What plans vary; the tuned constant of the task where none is given."""
         self._rollouts: Rollouts | None = None
         self._branches: Branches | None = None
         self._forecast: Forecast | None = None
@@ -45,7 +47,7 @@ class PlannerAgent:
         if task is not self._task:
             self._task, self._branches = task, None
             self._forecast = None if self.sees_the_future else Forecast(task)
-        self._base = known_constant(task)
+        self._base = known_constant(task) if self._constant is None else self._constant
         self._arrived = []
 
     def attach(self, rollouts: Rollouts) -> None:

@@ -1,18 +1,21 @@
-"""Play every agent except the language model on every benchmark task and rewrite the results table of the README."""
+"""Run the benchmarked agents on every task of a suite, and rewrite the results table of the README."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.evaluate import evaluation_seeds, play_all
-from llmserve_env.cli.running import write_text
+from llmserve_env.cli.running import add_runner_arguments, write_text
+
+if TYPE_CHECKING:
+    from llmserve_env.evaluation.evaluate import EpisodeResult
+    from llmserve_env.tasks.task import Task
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,16 +27,14 @@ def add_parser(subparsers: Any) -> None:
         default="core",
         help="the three core tasks, or the tasks made from production traces (default: core)",
     )
-    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: all except llm)")
+    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: those of the table)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="document whose results table to rewrite")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
-    parser.set_defaults(run=run_benchmark, engine="local")
+    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    add_runner_arguments(parser)
+    parser.set_defaults(run=run_benchmark)
 
 
 def run_benchmark(args: argparse.Namespace) -> int:
@@ -41,12 +42,10 @@ def run_benchmark(args: argparse.Namespace) -> int:
     from llmserve_env.agents.registry import BENCHMARKED
     from llmserve_env.evaluation.readme import rewrite_block
     from llmserve_env.evaluation.report import as_json, closed_gaps, markdown_table, provenance, tabulate, text_table
-    from llmserve_env.tasks.catalog import SUITES
+    from llmserve_env.tasks.catalog import SUITES, load_task
 
-    tasks = SUITES[args.suite]
-    # No policy is shipped for the extended suite; who trains one names it.
-    shipped = BENCHMARKED if args.suite == "core" else [name for name in BENCHMARKED if not name.startswith("ppo")]
-    agents = args.agent or shipped
+    tasks = tuple(load_task(name) for name in SUITES[args.suite])
+    agents = args.agent or BENCHMARKED[args.suite]
     seeds = evaluation_seeds(args.episodes, args.seed_start)
     results = _play(args, agents, tasks, seeds)
     table = tabulate(results)
@@ -54,7 +53,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     suite = "" if args.suite == "core" else f" --suite {args.suite}"
     made = provenance(f"llmserve benchmark{suite} --episodes {args.episodes}{start}", seeds, tasks)
     print(text_table(table))
-    closed = closed_gaps(table, tasks)
+    closed = closed_gaps(table, SUITES[args.suite])
     for task, share in closed.items():
         print(f"ppo closes {share:.0%} of the gap from tuned to clairvoyant on {task}")
     if args.readme:
@@ -63,13 +62,16 @@ def run_benchmark(args: argparse.Namespace) -> int:
     if args.json:
         write_text(args.json, json.dumps(as_json(table, made, {"gap_closed_by_ppo": closed}), indent=2))
     if args.html:
-        from llmserve_env.evaluation.html import html_report
+        from llmserve_env.evaluation.results_page import results_page
 
-        write_text(args.html, html_report(table, results, made, [n for n in ("tuned", "ppo") if n in agents]))
+        shown = [name for name in ("tuned", "ppo") if name in agents]
+        write_text(args.html, results_page(table, results, made, tasks, shown))
     return 0
 
 
-def _play(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[str], seeds: Sequence[int]) -> list[Any]:
+def _play(
+    args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int]
+) -> list[EpisodeResult]:
     """Play, and say how long it took."""
     began, began_cpu = time.perf_counter(), time.process_time()
     results = play_all(args, agents, tasks, seeds)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from typing import Any
 
+from llmserve_env.cli.running import add_runner_arguments, runner_of
 from llmserve_env.errors import ConfigError
 
 
@@ -26,18 +25,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--profile", nargs="+", metavar="NAME", help="profiles to compare (default: the task's)")
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     parser.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per fleet (default: 3)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
+    add_runner_arguments(parser)
     parser.set_defaults(run=run_capacity)
 
 
 def run_capacity(args: argparse.Namespace) -> int:
     """`llmserve capacity`."""
-    from tqdm import tqdm
-
-    from llmserve_env.cli.running import runner_of
     from llmserve_env.planning.capacity.checking import active_tiers
     from llmserve_env.planning.capacity.replicas import find_capacity
     from llmserve_env.planning.capacity.text import capacity_text
@@ -50,10 +43,8 @@ def run_capacity(args: argparse.Namespace) -> int:
             raise ConfigError(f"{name} must be at least 1; got {value}")
     task = load_task(args.task)
     found = []
-    with (
-        runner_of(args.jobs, args.ray_address) as runner,
-        tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None, leave=False) as bar,
-    ):
+    with runner_of(args) as runner:
+        runner.progress.stage(task.id)
         for profile in args.profile or [task.deployment.profile]:
             found += find_capacity(
                 task,
@@ -63,7 +54,6 @@ def run_capacity(args: argparse.Namespace) -> int:
                 max_replicas=args.max_replicas,
                 num_episodes=args.episodes,
                 runner=runner,
-                progress=bar.update,
             )
     print(capacity_text(task, found))
     return 0

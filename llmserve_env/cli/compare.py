@@ -35,9 +35,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="X",
         help="multiples of the task's rate, one run each",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of consecutive seeds (default: 1)")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
     parser.add_argument("--agent", default="static", metavar="NAME", help="agent that plays on both (default: static)")
-    parser.add_argument("--steps", type=int, metavar="N", help="windows to play (default: the task's number of steps)")
+    parser.add_argument("--steps", type=int, metavar="N", help="windows to play, if fewer than the task has")
     parser.add_argument("--windows", action="store_true", help="print every window")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the first seed at all loads")
     parser.add_argument("--json", metavar="FILE|-", help="write all figures as JSON")
@@ -48,20 +48,21 @@ def run_compare(args: argparse.Namespace) -> int:
     """Play both sides and report."""
     from llmserve_env.agents.agent import view_of
     from llmserve_env.agents.registry import make_agent
-    from llmserve_env.backends.real.comparison import Comparison, Policy, at_load, compare, on_profile, report
+    from llmserve_env.backends.real.comparison import Comparison, Policy, compare, report
     from llmserve_env.backends.real.comparison_text import phase_lines, save_figure, window_lines
     from llmserve_env.backends.real.tasks import real_task
     from llmserve_env.profiles import load_profile
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
+    from llmserve_env.tasks.variants import at_rate, on_profile, with_changes
 
     task = on_profile(real_task(args.task), str(args.sim.resolve()))
     if args.steps is not None:
-        task = task.model_copy(update={"steps": args.steps})
+        task = with_changes(task, steps=args.steps)
     profile, settings = load_profile(args.sim), settings_from(args)
     found: list[Comparison] = []
     for seed, load in product(range(args.seed, args.seed + args.repeat), args.load):
-        played = at_load(task, load)
+        played = at_rate(task, load)
 
         def choose(seed: int = seed, played: Task = played) -> Policy:
             agent = make_agent(args.agent)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llmserve_env.cli.running import script, task_names, write_text
+from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of, script, write_text
 from llmserve_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from llmserve_env.evaluation.evaluate import EpisodeResult
+    from llmserve_env.tasks.task import Task
 
 ENGINES = ("local", "ray")
 
@@ -22,17 +24,10 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON (to stdout without FILE)")
-    parser.add_argument(
-        "--csv", nargs="?", const="-", metavar="FILE", help="write one CSV row per episode (to stdout without FILE)"
-    )
-    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="where episodes are played")
-    parser.add_argument(
-        "--ray-address", metavar="ADDRESS", help="play on a Ray cluster (`local` starts one); implies --engine ray"
-    )
+    parser.add_argument("--csv", nargs="?", const="-", metavar="FILE", help="write a row per episode")
+    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="ray: the same as --ray-address local")
+    add_runner_arguments(parser)
     parser.set_defaults(run=run_evaluate, program="llmserve evaluate")
 
 
@@ -55,8 +50,10 @@ def run_evaluate(args: argparse.Namespace) -> int:
     """Play, print, and write what was asked for."""
     from llmserve_env.evaluation.report import as_csv, as_json, provenance, tabulate, text_table
 
-    tasks = task_names(args.task)
+    tasks = named_tasks(args.task)
     seeds = evaluation_seeds(args.episodes, args.seed_start)
+    if args.engine == "ray" and args.ray_address is None:
+        args.ray_address = "local"
     results = play_all(args, args.agent, tasks, seeds)
     table, made = tabulate(results), provenance(args.program + _options(args), seeds, tasks)
     if "-" not in (args.json, args.csv):
@@ -66,9 +63,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
     if args.csv:
         write_text(args.csv, as_csv(results).rstrip("\n"))
     if args.html:
-        from llmserve_env.evaluation.html import html_report
+        from llmserve_env.evaluation.results_page import results_page
 
-        write_text(args.html, html_report(table, results, made, args.agent))
+        write_text(args.html, results_page(table, results, made, tasks, args.agent))
     return 0
 
 
@@ -80,7 +77,7 @@ def _options(args: argparse.Namespace) -> str:
 def evaluation_seeds(episodes: int, start: int | None) -> range:
     """The reported range, or others by their first seed."""
     from llmserve_env.env.episode import MAX_SEED
-    from llmserve_env.evaluation.rollout import SEED_RANGES
+    from llmserve_env.evaluation.seeds import SEED_RANGES
 
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1; got {episodes}")
@@ -90,32 +87,15 @@ def evaluation_seeds(episodes: int, start: int | None) -> range:
     return range(first, first + episodes)
 
 
-def name_for_others(task_id: str) -> str:
-    """A name by which other processes find the task: its file, for one of your own."""
-    from llmserve_env.tasks.catalog import load_task
-    from llmserve_env.tasks.files import is_shipped
-
-    file = load_task(task_id).file
-    return task_id if file is None or is_shipped(file) else str(file)
-
-
-def play_all(args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[str], seeds: Sequence[int]) -> list[Any]:
-    """Results of all agents on all tasks, with a progress bar on terminals."""
-    from tqdm import tqdm
-
+def play_all(
+    args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int]
+) -> list[EpisodeResult]:
+    """Results of all agents on all tasks."""
     from llmserve_env.agents.registry import make_agent
-    from llmserve_env.evaluation.rollout import chunks, evaluate
-    from llmserve_env.tasks.catalog import load_task
+    from llmserve_env.evaluation.evaluate import evaluate
 
     for name in agents:
+        # An unknown name or a missing key is reported before anything is played.
         make_agent(name)
-    pieces = chunks(agents, tasks, seeds)
-    ray_address = getattr(args, "ray_address", None)
-    if args.engine == "ray" or ray_address:
-        from llmserve_env.evaluation.ray_evaluation import evaluate_on_ray
-
-        everywhere = chunks(agents, [name_for_others(task) for task in tasks], seeds)
-        return evaluate_on_ray(everywhere, None if ray_address == "local" else ray_address)
-    steps = sum(load_task(piece.task).steps * len(piece.seeds) for piece in pieces)
-    with tqdm(total=steps, unit="step", file=sys.stderr, disable=None) as bar:
-        return evaluate(pieces, max(args.jobs, 1), bar.update)
+    with runner_of(args) as runner:
+        return evaluate(agents, tasks, seeds, runner)

@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from llmserve_env.cli.running import script, task_names
+from llmserve_env.cli.running import named_tasks, script
 from llmserve_env.errors import LLMServeError
 
 TIME_LIMIT_S = 1000.0
-"""No step starts after this; a last call may use its timeout three times, and the run must fit into 20 minutes."""
+"""No step begins after this. One more call may take three timeouts, and everything must fit into 20 minutes."""
 DECIDE_EVERY = 5
 
 
@@ -57,7 +57,6 @@ def run_inference(args: argparse.Namespace) -> int:
     """Play the tasks one after the other; the named agent acts, or the episode ends."""
     from llmserve_env.agents.registry import make_agent
     from llmserve_env.evaluation.protocol import lines_of_none, play_lines
-    from llmserve_env.tasks.catalog import load_task
 
     options: dict[str, Any] = {}
     label = args.agent
@@ -68,16 +67,16 @@ def run_inference(args: argparse.Namespace) -> int:
             model=args.model, base_url=args.base_url, decide_every=args.decide_every
         )
         options, label = {"settings": settings}, settings.model
-    names = task_names(args.task)
+    tasks = named_tasks(args.task)
     try:
         agent = make_agent(args.agent, **options)
     except LLMServeError:
-        for line in lines_of_none(names, label):
+        for line in lines_of_none([task.id for task in tasks], label):
             print(line, flush=True)
         raise
     deadline_s = time.monotonic() + args.time_limit_s
-    for name in names:
-        for line in play_lines(agent, load_task(name), args.seed, label, deadline_s):
+    for task in tasks:
+        for line in play_lines(agent, task, args.seed, label, deadline_s):
             print(line, flush=True)
     if args.agent == "llm":
         print(f"usage: {agent.usage.report(options['settings'])}", file=sys.stderr)  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
 from llmserve_env.cli.running import run
 from llmserve_env.version import PACKAGE_VERSION
@@ -37,9 +36,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"llmserve {PACKAGE_VERSION}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
-        module = f"llmserve_env.cli.{name}"
-        if find_spec(module):
-            import_module(module).add_parser(commands)
+        import_module(f"llmserve_env.cli.{name}").add_parser(commands)
     return top
 
 

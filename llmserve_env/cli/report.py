@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from llmserve_env.cli.running import add_runner_arguments, runner_of
 from llmserve_env.errors import ConfigError
 
 
@@ -26,18 +25,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--episodes", type=int, default=4, metavar="N", help="evaluation seeds (default: 4)")
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="constants to try (default: 64)")
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
+    add_runner_arguments(parser)
     parser.set_defaults(run=run_report)
 
 
 def run_report(args: argparse.Namespace) -> int:
     """`llmserve report`."""
-    from tqdm import tqdm
-
-    from llmserve_env.cli.running import runner_of
     from llmserve_env.planning.report.gather import ReportOptions, gather
     from llmserve_env.planning.report.page import report_page
     from llmserve_env.tasks.catalog import load_task
@@ -50,11 +43,8 @@ def run_report(args: argparse.Namespace) -> int:
         num_configurations=args.trials,
         max_replicas=args.max_replicas,
     )
-    with (
-        runner_of(args.jobs, args.ray_address) as runner,
-        tqdm(unit="piece", file=sys.stderr, disable=None, leave=False) as bar,
-    ):
-        data = gather(task, options, runner, bar.update, bar.set_description)
+    with runner_of(args) as runner:
+        data = gather(task, options, runner)
     args.output.write_text(report_page(data, _command(args)), encoding="utf-8")
     print(f"written to {args.output}")
     return 0

@@ -1,9 +1,10 @@
-"""Shared start and end of every command: argument parsing, errors on stderr, exit status."""
+"""What all commands share: parsing, errors and exit status, tasks by name, runners and output."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from llmserve_env.errors import ConfigError, LLMServeError
 
 if TYPE_CHECKING:
-    from llmserve_env.evaluation.parallel import Runner
+    from llmserve_env.evaluation.runner import Progress, Runner
+    from llmserve_env.tasks.task import Task
 
 USER_ERROR, INTERRUPTED = 2, 130
 ALL_TASKS = "all"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a parsed command; an error that the user can fix becomes a message and exit status 2."""
+    """Run a parsed command; an error that the user can fix becomes a message and status 2."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
         return int(args.run(args))
@@ -41,34 +43,69 @@ def script(
     return run(parser.parse_args(argv))
 
 
-def task_names(given: str) -> tuple[str, ...]:
-    """Tasks named by `all` (the core suite) or by ids, numbers or files separated by commas."""
+def named_tasks(given: str | None, file: str | None = None) -> tuple[Task, ...]:
+    """The tasks that a command names: with `--task`, or by a file of one's own where a command takes one.
+
+    `all`, or nothing, is the core suite; otherwise `--task` holds ids, numbers or files separated by commas.
+    """
     from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
-    return BENCHMARK if given == ALL_TASKS else tuple(load_task(name.strip()).id for name in given.split(","))
-
-
-def named_tasks(file: str | None, given: str | None) -> tuple[str, ...]:
-    """Tasks of a command that accepts a task file as well as `--task`."""
     if file is not None and given is not None:
         raise ConfigError(f"give {file} or --task {given}, not both")
-    return task_names(file or given or ALL_TASKS)
+    text = file or given or ALL_TASKS
+    names = BENCHMARK if text == ALL_TASKS else tuple(name.strip() for name in text.split(","))
+    return tuple(load_task(name) for name in names)
+
+
+def add_runner_arguments(parser: Any) -> None:
+    """Options of commands that run pieces of work side by side; `runner_of` reads them."""
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
 
 
 @contextmanager
-def runner_of(jobs: int, ray_address: str | None) -> Iterator[Runner]:
-    """A runner on this machine's threads, or on a Ray cluster; `local` starts one for the duration of the command."""
-    if ray_address is None:
-        from llmserve_env.evaluation.parallel import Threads
+def runner_of(args: argparse.Namespace) -> Iterator[Runner]:
+    """The runner of a command, with a progress bar: threads of this machine, or a Ray cluster by its address."""
+    with progress_bar() as progress:
+        if args.ray_address is None:
+            from llmserve_env.evaluation.runner import Threads
 
-        yield Threads(jobs)
-        return
-    try:
-        from llmserve_env.evaluation.ray_runner import ray_runner
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"--ray-address needs {error.name}: pip install '.[ray]'") from error
-    with ray_runner(None if ray_address == "local" else ray_address, jobs) as runner:
-        yield runner
+            yield Threads(args.jobs, progress)
+            return
+        try:
+            from llmserve_env.evaluation.ray_runner import ray_runner
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"--ray-address needs {error.name}: pip install '.[ray]'") from error
+        with ray_runner(None if args.ray_address == "local" else args.ray_address, args.jobs, progress) as runner:
+            yield runner
+
+
+class _Bar:
+    """A progress bar of pieces of work."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+
+    def stage(self, name: str) -> None:
+        """Name what is being worked on, in front of the bar."""
+        self._bar.set_description(name)
+
+    def expect(self, num_pieces: int) -> None:
+        """Add to the total."""
+        self._bar.total = (self._bar.total or 0) + num_pieces
+
+    def finish(self) -> None:
+        """Move on by one piece."""
+        self._bar.update(1)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar on stderr; shown on terminals only, because a log file has no use for a moving bar."""
+    from tqdm import tqdm
+
+    with tqdm(unit="piece", file=sys.stderr, disable=None, leave=False) as bar:
+        yield _Bar(bar)
 
 
 def write_text(where: str, text: str) -> None:

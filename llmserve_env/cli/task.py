@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from typing import Any
+
+from llmserve_env.cli.running import add_runner_arguments, runner_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -27,10 +27,7 @@ def add_parser(subparsers: Any) -> None:
     )
     for one in (check, freeze):
         one.add_argument("tasks", nargs="+", metavar="TASK", help="YAML files, or ids of shipped tasks")
-        one.add_argument(
-            "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-        )
-        one.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
+        add_runner_arguments(one)
     check.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per figure (default: 3)")
     check.set_defaults(run=run_check)
     freeze.add_argument("--seeds", type=int, default=12, metavar="N", help="reference seeds (default: 12)")
@@ -55,40 +52,27 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """`llmserve task check`."""
-    from tqdm import tqdm
-
-    from llmserve_env.cli.running import runner_of
     from llmserve_env.planning.capacity.checking import check_task
     from llmserve_env.planning.capacity.text import check_text
     from llmserve_env.tasks.catalog import load_task
 
     tasks = [load_task(name) for name in args.tasks]
-    with runner_of(args.jobs, args.ray_address) as runner:
+    with runner_of(args) as runner:
         for task in tasks:
-            with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None, leave=False) as bar:
-                found = check_task(task, args.episodes, runner, bar.update)
-            print(check_text(task, found))
+            runner.progress.stage(task.id)
+            print(check_text(task, check_task(task, args.episodes, runner)))
     return 0
 
 
 def run_freeze(args: argparse.Namespace) -> int:
     """`llmserve task freeze`."""
-    from tqdm import tqdm
-
-    from llmserve_env.cli.running import runner_of
-    from llmserve_env.planning.tuning.freezing import freeze
+    from llmserve_env.planning.freezing import freeze
     from llmserve_env.tasks.catalog import load_task
 
     tasks = [load_task(name) for name in args.tasks]
-    with runner_of(args.jobs, args.ray_address) as runner:
+    with runner_of(args) as runner:
         for task in tasks:
-            with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None) as bar:
-                path = freeze(
-                    task,
-                    num_seeds=args.seeds,
-                    num_ceiling_seeds=args.ceiling_seeds,
-                    runner=runner,
-                    progress=bar.update,
-                )
+            runner.progress.stage(task.id)
+            path = freeze(task, num_seeds=args.seeds, num_ceiling_seeds=args.ceiling_seeds, runner=runner)
             print(f"{task.id}: references written to {path}")
     return 0

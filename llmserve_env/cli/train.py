@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.running import named_tasks, script
 from llmserve_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from llmserve_env.tasks.task import Task
 
 ENGINES = ("sb3", "rllib")
 DEFAULT_STEPS = 120_000
@@ -62,25 +65,23 @@ def run_train(args: argparse.Namespace) -> int:
         raise ConfigError(f"--steps must be at least 1; got {args.steps}")
     if args.file is None and args.task is None:
         raise ConfigError("name what to train on: --task ID, --task all, or the YAML file of a task of your own")
-    names = named_tasks(args.file, args.task)
-    _freeze_missing_references(names)
-    for tasks in [names] if args.generalist else [(name,) for name in names]:
-        _train_one(args, tasks)
+    tasks = named_tasks(args.task, args.file)
+    _freeze_missing_references(tasks)
+    for group in [tasks] if args.generalist else [(task,) for task in tasks]:
+        _train_one(args, group)
     return 0
 
 
-def _freeze_missing_references(names: Sequence[str]) -> None:
-    """Validation plays for the score, so tasks of your own need what it is measured on."""
-    from llmserve_env.planning.tuning.freezing import ensure_references
-    from llmserve_env.tasks.catalog import load_task
-    from llmserve_env.tasks.files import is_shipped
+def _freeze_missing_references(tasks: Sequence[Task]) -> None:
+    """Validation ranks policies by score, which needs references; those of your own tasks are frozen here."""
+    from llmserve_env.planning.freezing import ensure_references
 
-    for task in map(load_task, names):
-        if task.file is not None and not is_shipped(task.file) and (written := ensure_references(task)):
+    for task in tasks:
+        if task.own_file is not None and (written := ensure_references(task)):
             print(f"{task.id}: references frozen in {written}", file=sys.stderr)
 
 
-def _train_one(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:
+def _train_one(args: argparse.Namespace, tasks: tuple[Task, ...]) -> None:
     try:
         from llmserve_env.training.ppo import train
     except ModuleNotFoundError as error:
@@ -112,12 +113,12 @@ def _train_one(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:
     )
 
 
-def _command(args: argparse.Namespace, tasks: tuple[str, ...]) -> str:
-    """The command that trains this very policy."""
+def _command(args: argparse.Namespace, tasks: tuple[Task, ...]) -> str:
+    """The command that trains this policy again."""
     generalist = " --generalist" if args.generalist else ""
     settings = "".join(f" --set {pair}" for pair in args.set)
     engine = f" --engine rllib --num-env-runners {args.num_env_runners}" if args.engine == "rllib" else ""
-    names = ",".join(tasks)
+    names = ",".join(task.typed_name for task in tasks)
     return f"{args.program} --task {names} --steps {args.steps} --seed {args.seed}{generalist}{settings}{engine}"
 
 

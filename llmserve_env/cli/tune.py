@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from llmserve_env.cli.running import named_tasks
+from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
-    from llmserve_env.evaluation.parallel import Progress, Runner
+    from llmserve_env.evaluation.runner import Runner
     from llmserve_env.planning.tuning.recording import TunedConstant
     from llmserve_env.tasks.task import Task
 
@@ -37,73 +36,60 @@ def add_parser(subparsers: Any) -> None:
         help="constants to try before refining the best (default: 160; for halving 96)",
     )
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search")
-    parser.add_argument("--dry-run", action="store_true", help="print the constants and leave the file unchanged")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads of halving")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="run halving on a Ray cluster (`local` starts one)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
+    parser.add_argument("--dry-run", action="store_true", help="print the constants, keep the file as it is")
+    add_runner_arguments(parser)
     parser.set_defaults(run=run_tune)
 
 
 def run_tune(args: argparse.Namespace) -> int:
     """Search and record, task by task."""
-    from llmserve_env.cli.running import runner_of
-    from llmserve_env.tasks.catalog import load_task
-
-    tasks = [load_task(name) for name in named_tasks(args.file, args.task)]
+    tasks = named_tasks(args.task, args.file)
     if args.ray_address and any(_method(args, task) == "tpe" for task in tasks):
         raise ConfigError("--method tpe tries one constant after the other; use --method halving on a Ray cluster")
-    with runner_of(args.jobs, args.ray_address) as runner:
+    with runner_of(args) as runner:
         for task in tasks:
             _tune(args, task, runner)
     return 0
 
 
-def _is_own(task: Task) -> bool:
-    from llmserve_env.tasks.files import is_shipped
-
-    return task.file is not None and not is_shipped(task.file)
-
-
 def _method(args: argparse.Namespace, task: Task) -> str:
     if args.method != "auto":
         return str(args.method)
-    return "halving" if _is_own(task) else "tpe"
+    return "tpe" if task.own_file is None else "halving"
 
 
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
-    from tqdm import tqdm
-
     from llmserve_env.env.knob_values import mapping_from_knobs
-    from llmserve_env.planning.tuning.freezing import ensure_references
+    from llmserve_env.planning.freezing import ensure_references
     from llmserve_env.planning.tuning.recording import record
 
-    is_own, method = _is_own(task), _method(args, task)
+    method = _method(args, task)
     trials = args.trials or {"halving": 96, "tpe": 160}[method]
-    with tqdm(unit="piece", desc=task.id, file=sys.stderr, disable=None) as bar:
-        if is_own and (written := ensure_references(task, runner, bar.update)):
-            print(f"{task.id}: references frozen in {written}", file=sys.stderr)
-        search = _halving if method == "halving" else _tpe
-        found = search(args, task, trials, runner, bar.update)
+    runner.progress.stage(task.id)
+    if task.own_file is not None and (written := ensure_references(task, runner)):
+        print(f"{task.id}: references frozen in {written}", file=sys.stderr)
+    search = _halving if method == "halving" else _tpe
+    found = search(args, task, trials, runner)
     print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
     if not args.dry_run:
-        name = task.file.name if is_own and task.file is not None else task.id
         chosen = "" if args.method == "auto" else f" --method {method}"
-        command = f"llmserve tune --task {name}{chosen} --trials {trials} --episodes {args.episodes} --seed {args.seed}"
-        path = record(task.id, found, command, trials, args.episodes)
+        options = f"{chosen} --trials {trials} --episodes {args.episodes} --seed {args.seed}"
+        path = record(task, found, f"llmserve tune --task {task.typed_name}{options}", trials, args.episodes)
         print(f"kept in {path}", file=sys.stderr)
 
 
-def _tpe(args: argparse.Namespace, task: Task, trials: int, _runner: Runner, progress: Progress) -> TunedConstant:
+def _tpe(args: argparse.Namespace, task: Task, trials: int, runner: Runner) -> TunedConstant:
     try:
         from llmserve_env.planning.tuning.search import search
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"--method tpe needs {error.name}: make setup-train, or pip install '.[train]', or use --method halving"
         ) from error
-    return search(task, trials, args.episodes, args.seed, progress)
+    return search(task, trials, args.episodes, args.seed, runner)
 
 
-def _halving(args: argparse.Namespace, task: Task, trials: int, runner: Runner, progress: Progress) -> TunedConstant:
+def _halving(args: argparse.Namespace, task: Task, trials: int, runner: Runner) -> TunedConstant:
     from llmserve_env.graders.references import reference_for
     from llmserve_env.planning.tuning.halving import halve
     from llmserve_env.planning.tuning.recording import TunedConstant
@@ -111,11 +97,10 @@ def _halving(args: argparse.Namespace, task: Task, trials: int, runner: Runner, 
     reference = reference_for(task)
     result = halve(
         task,
-        lambda figures: figures.score(task, reference),
+        lambda outcome: outcome.score(task, reference),
         num_configurations=trials,
         num_seeds=args.episodes,
         seed=args.seed,
         runner=runner,
-        progress=progress,
     )
-    return TunedConstant(result.best.knobs, result.best.figures.score(task, reference))
+    return TunedConstant(result.best.knobs, result.best.outcome.score(task, reference))

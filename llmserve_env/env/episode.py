@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 from llmserve_env.workloads import TrafficSchedule, schedule
 
 MAX_SEED = 2**32 - 1
+COUNTS = ("arrived", "finished", "rejected", "abandoned", "preemptions", "ooms", "reloads", "output_tokens")
+"""Counters of a window that observations show and totals add up."""
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeLog:
-    """What happened, as causes: replaying them gives every figure again, bit by bit."""
+class ActionLog:
+    """The actions of an episode: replaying them reproduces every figure bit for bit."""
 
     task_id: str
     task_version: int
@@ -35,7 +37,7 @@ class EpisodeLog:
     rewards: tuple[float, ...] = ()
     """Rewards as they were paid; a replay that pays others refuses the log."""
     mode: Mode = "sim"
-    """What served the requests; only a simulation can be lived through again."""
+    """What served the requests; only a simulation can be replayed."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,6 @@ class Trajectory:
     """Knobs that applied, after masks and rests."""
     requested: Array
     num_steps: int = 0
-    totals: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, steps: int) -> Trajectory:
@@ -72,6 +73,41 @@ class Trajectory:
         self.knobs[t] = backend.memory["current"][index]
         self.requested[t] = requested
         self.num_steps = t + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """The record of an episode, finished or not: plain data that graders and reports read and processes exchange."""
+
+    task: Task
+    seed: int
+    trajectory: Trajectory
+    mode: Mode = "sim"
+
+    @property
+    def step_count(self) -> int:
+        return self.trajectory.num_steps
+
+    def totals(self) -> dict[str, float]:
+        """Counts and cost, summed over the steps played."""
+        n = self.step_count
+        counted = {name: float(np.sum(self.trajectory.window[name][:n])) for name in COUNTS}
+        # `cumsum` adds in the order of the steps, so the cost equals the running total of a live episode exactly.
+        cost = float(np.cumsum(self.trajectory.terms["cost_usd"][:n])[-1]) if n else 0.0
+        return {**counted, "cost_usd": cost}
+
+    def log(self) -> ActionLog:
+        """What it takes to play the episode again."""
+        n = self.step_count
+        return ActionLog(
+            task_id=self.task.id,
+            task_version=self.task.version,
+            environment_version=ENVIRONMENT_VERSION,
+            seed=self.seed,
+            actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
+            rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
+            mode=self.mode,
+        )
 
 
 class Episode:
@@ -143,22 +179,19 @@ class Episode:
         held = self.rollouts.memory["held"][0].tolist()
         return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
 
-    def log(self) -> EpisodeLog:
-        """The causes so far."""
-        n = self.step_count
-        return EpisodeLog(
-            task_id=self.task.id,
-            task_version=self.task.version,
-            environment_version=ENVIRONMENT_VERSION,
-            seed=int(self.seed or 0),
-            actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
-            rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
-            mode=self.rollouts.mode,
-        )
+    def played(self) -> PlayedEpisode:
+        """The record so far, which graders and reports read; it grows with further steps."""
+        if self.seed is None:
+            raise EpisodeStateError("reset the episode before asking for its record")
+        return PlayedEpisode(self.task, self.seed, self.trajectory, self.rollouts.mode)
+
+    def log(self) -> ActionLog:
+        """What it takes to play the steps so far again."""
+        return self.played().log()
 
 
-def replay(log: EpisodeLog, task: Task | None = None) -> Episode:
-    """Live through a log again; one of another version is refused, because its figures would not be the same."""
+def replay(log: ActionLog, task: Task | None = None) -> Episode:
+    """Play a log again. A log of another version is refused, because its figures would differ."""
     task = task or load_task(log.task_id)
     if log.mode != "sim":
         raise InvalidLogError(

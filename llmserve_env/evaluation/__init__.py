@@ -1,1 +1,1 @@
-"""Evaluation: play seeds, grade them, and report figures with intervals. Start reading at `rollout.py`."""
+"""Evaluation: play seeds, grade them, and report figures with intervals. Start at `play.py`, then `evaluate.py`."""

@@ -38,14 +38,14 @@ def end_line(success: bool, rewards: list[float], score: float) -> str:
 
 
 def lines_of_none(task_ids: Sequence[str], model: str) -> Iterator[str]:
-    """What is said of episodes that nobody could begin to play."""
+    """The lines for episodes that could not be started, because the agent could not be made."""
     for task_id in task_ids:
         yield start_line(task_id, model)
         yield end_line(False, [], 0.0)
 
 
 def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: float | None = None) -> Iterator[str]:
-    """Play an episode and say so line by line; an agent that fails ends it, with a score of 0.
+    """Play an episode and yield its lines; an agent that fails ends the episode with a score of 0.
 
     `deadline_s` is a `time.monotonic` instant after which no step is begun.
     """
@@ -66,7 +66,7 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
     except LLMServeError as error:
         yield step_line(episode.step_count + 1, episode.rollouts.memory[0]["current"], 0.0, False, str(error))
     except (Exception, KeyboardInterrupt):
-        # Whatever broke the episode goes on to the caller, after the line that readers of the log wait for.
+        # Readers of the log wait for an [END] line, so it comes before the exception reaches the caller.
         yield end_line(False, rewards, 0.0)
         raise
     score = grade_episode(episode).score if episode.is_done else 0.0
@@ -74,6 +74,6 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
 
 
 def _last_error(agent: Agent) -> str | None:
-    """What went wrong in the last answer, for agents that keep count."""
+    """What was wrong with the last answer of an agent that records its usage."""
     usage = getattr(agent, "usage", None)
     return None if usage is None else usage.last_error

@@ -1,4 +1,4 @@
-"""The results block of a document: generated, between markers, and the same for the same results."""
+"""Rewrite the generated results block of a document, between its markers."""
 
 from __future__ import annotations
 

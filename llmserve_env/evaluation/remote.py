@@ -1,4 +1,4 @@
-"""Agents on an environment behind an API: they see what the wire shows, and the server grades."""
+"""Agents on a remote environment: they see the fields of the wire, and the server grades."""
 
 from __future__ import annotations
 
@@ -10,25 +10,13 @@ import numpy as np
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.knob_values import knobs_from_mapping, mapping_from_knobs
+from llmserve_env.env.wire_names import WIRE_NAMES
 from llmserve_env.errors import ConfigError
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.task import Task
 
-WIRE_NAMES = {
-    "queue_depth": "queue_depth",
-    "active_requests": "active_requests",
-    "kv_cache_occupancy": "kv_cache_occupancy",
-    "mean_prompt_tokens": "mean_prompt_length",
-    "ttft_p50_ms": "p50_ttft_ms",
-    "ttft_p99_ms": "p99_ttft_ms",
-    "itl_p50_ms": "p50_itl_ms",
-    "throughput_tps": "throughput_tps",
-    "slo_attainment": "slo_compliance_rate",
-    "peak_memory_gb": "gpu_memory_used_gb",
-    "arrival_rate_rps": "request_arrival_rate",
-    "acceptance_rate": "spec_acceptance_rate",
-}
-"""Metric -> field of the wire's observation."""
+WIRE_METRICS_DTYPE = np.dtype([(name, METRICS_DTYPE[name]) for name in WIRE_NAMES])
+"""The metrics that the wire carries."""
 
 
 class RemoteEnvironment(Protocol):
@@ -44,12 +32,12 @@ class RemoteEnvironment(Protocol):
         """The server's grade: score, breakdown, feedback."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 def view_from_wire(task: Task, observation: Any) -> AgentView:
-    """The view of one remote episode."""
-    metrics = np.zeros(1, METRICS_DTYPE)
+    """The view of one remote episode; it has no other metrics than the wire carries, so asking for one is an error."""
+    metrics = np.empty(1, WIRE_METRICS_DTYPE)
     for metric, field in WIRE_NAMES.items():
         metrics[metric] = getattr(observation, field)
     return AgentView(

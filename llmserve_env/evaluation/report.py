@@ -1,4 +1,4 @@
-"""Results as text, JSON, CSV and Markdown. What a table says, it says with seeds, versions and commit."""
+"""Results as text, JSON, CSV and Markdown, with the command, seeds, versions and commit that made them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.agents.registry import CEILINGS
-from llmserve_env.evaluation.rollout import EpisodeResult
+from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.statistics import Summary, gap_closed, summarise
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
-FIGURES = {
+COLUMNS = {
     "score": "score",
     "return": "total_reward",
     "slo_attainment": "slo_attainment",
@@ -26,7 +26,7 @@ FIGURES = {
 """Name in reports -> field of an `EpisodeResult`."""
 
 MIN_GAP = 0.05
-"""Score between tuned constant and ceiling below which a constant is as good as it gets, and shares mean nothing."""
+"""Score between tuned constant and ceiling below which the share that an agent closes says nothing."""
 
 Table = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
@@ -34,7 +34,7 @@ Table = dict[str, dict[str, dict[str, Summary]]]
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Enough to do it again."""
+    """What it takes to reproduce results."""
 
     command: str
     seeds: str
@@ -58,14 +58,14 @@ def commit_of(folder: Path) -> str:
     return found.stdout.strip()
 
 
-def provenance(command: str, seeds: Sequence[int], tasks: Sequence[str]) -> Provenance:
+def provenance(command: str, seeds: Sequence[int], tasks: Sequence[Task]) -> Provenance:
     """Of results just made with the installed package."""
     return Provenance(
         command=command,
         seeds=f"{min(seeds)}..{max(seeds)}",
         commit=commit_of(Path(__file__).resolve().parent),
         environment_version=ENVIRONMENT_VERSION,
-        task_versions={task: load_task(task).version for task in tasks},
+        task_versions={task.id: task.version for task in tasks},
     )
 
 
@@ -76,7 +76,7 @@ def tabulate(results: Sequence[EpisodeResult]) -> Table:
         grouped.setdefault(result.agent, {}).setdefault(result.task_id, []).append(result)
     return {
         agent: {
-            task: {name: summarise([getattr(r, field) for r in rows]) for name, field in FIGURES.items()}
+            task: {name: summarise([getattr(r, field) for r in rows]) for name, field in COLUMNS.items()}
             for task, rows in tasks.items()
         }
         for agent, tasks in grouped.items()
@@ -127,12 +127,12 @@ def as_csv(results: Sequence[EpisodeResult]) -> str:
     """A row per episode."""
     out = io.StringIO()
     components = list(dict.fromkeys(name for result in results for name in result.breakdown))
-    fields = ["agent", "task_id", "seed", *FIGURES, *(f"grade_{name}" for name in components)]
+    fields = ["agent", "task_id", "seed", *COLUMNS, *(f"grade_{name}" for name in components)]
     writer = csv.DictWriter(out, fields, lineterminator="\n")
     writer.writeheader()
     for result in results:
         row = {"agent": result.agent, "task_id": result.task_id, "seed": result.seed}
-        row |= {name: getattr(result, field) for name, field in FIGURES.items()}
+        row |= {name: getattr(result, field) for name, field in COLUMNS.items()}
         writer.writerow(row | {f"grade_{name}": value for name, value in result.breakdown.items()})
     return out.getvalue()
 

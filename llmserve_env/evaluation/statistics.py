@@ -1,4 +1,4 @@
-"""Means with intervals: a lone mean says little about twenty seeds."""
+"""Means over seeds with bootstrap intervals."""
 
 from __future__ import annotations
 

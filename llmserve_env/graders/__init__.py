@@ -1,4 +1,4 @@
-"""Scores of episodes: `grade` replays a log, `grade_episode` trusts an episode of this process."""
+"""Scores of episodes: `grade` replays a log, `grade_episode` takes the record of an episode played here."""
 
 from llmserve_env.graders.grade import Grade, grade, grade_episode
 

@@ -1,8 +1,8 @@
 """What a score is made of: one number in [0, 1] per component and episode, higher is better.
 
 Savings (memory, cost), smoothness (itl) and stability count in proportion to the traffic that was served as promised,
-so that dropping requests cannot earn them. Steps that were not played count as nothing served. docs/metrics.md has
-the formulas.
+so that dropping requests cannot earn them. A step that was not played counts as a step in which nothing was served.
+docs/metrics.md has the formulas.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.env.knob_values import KNOBS
 
 COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
@@ -38,7 +38,7 @@ def stability(knobs: Array) -> float:
     return 1.0 - 0.5 * float(octaves.mean() + budget.mean())
 
 
-def components(episode: Episode) -> dict[str, float]:
+def components(episode: PlayedEpisode) -> dict[str, float]:
     """All components of an episode, over every step the task has."""
     steps, n = episode.task.steps, episode.step_count
     terms, knobs = episode.trajectory.terms[:n], episode.trajectory.knobs[:n]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
 
 _STRONG, _WEAK = 0.9, 0.5
 _ADVICE = {
@@ -18,7 +18,7 @@ _ADVICE = {
 }
 
 
-def feedback_for(episode: Episode, normalised: dict[str, float], measured: dict[str, float]) -> str:
+def feedback_for(episode: PlayedEpisode, normalised: dict[str, float], measured: dict[str, float]) -> str:
     """Sentences: what is missing, what went well, what cost points, and what happened on the way."""
     if episode.step_count == 0:
         return "The log is empty: nothing was served, so the score is 0."
@@ -36,7 +36,7 @@ def feedback_for(episode: Episode, normalised: dict[str, float], measured: dict[
     return " ".join(said)
 
 
-def _incidents(episode: Episode) -> str:
+def _incidents(episode: PlayedEpisode) -> str:
     window = episode.trajectory.window[: episode.step_count]
     counts = {name: int(np.sum(window[name])) for name in ("arrived", "rejected", "abandoned", "preemptions", "ooms")}
     lost = counts["rejected"] + counts["abandoned"]

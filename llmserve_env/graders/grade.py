@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
-from llmserve_env.env.episode import Episode, EpisodeLog, replay
+from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
@@ -34,8 +34,8 @@ class Grade:
     mode: Mode = "sim"
 
 
-def grade(log: EpisodeLog, task: Task | None = None) -> Grade:
-    """Grade a log by replaying it: only what its actions do counts, not what it says about itself."""
+def grade(log: ActionLog, task: Task | None = None) -> Grade:
+    """Grade a log by replaying it: its actions decide the score, whatever rewards it claims."""
     task = task or load_task(log.task_id)
     check_log(log, task)
     episode = replay(log, task)
@@ -48,28 +48,30 @@ def grade(log: EpisodeLog, task: Task | None = None) -> Grade:
     return grade_episode(episode)
 
 
-def grade_episode(episode: Episode) -> Grade:
-    """Grade an episode that this process has played itself."""
-    measured = components(episode)
-    reference = reference_for(episode.task)
-    weights: dict[str, float] = {str(name): weight for name, weight in episode.task.grader.weights.items()}
+def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
+    """Grade an episode that was played here, without a replay."""
+    played = episode.played() if isinstance(episode, Episode) else episode
+    task, n = played.task, played.step_count
+    measured = components(played)
+    reference = reference_for(task)
+    weights: dict[str, float] = {str(name): weight for name, weight in task.grader.weights.items()}
     normalised = {name: reference.normalised(name, measured[name]) for name in weights}
-    score = sum(weight * normalised[name] for name, weight in weights.items()) if episode.step_count else 0.0
-    breakdown: dict[str, float] = dict(normalised) if episode.step_count else dict.fromkeys(normalised, 0.0)
+    score = sum(weight * normalised[name] for name, weight in weights.items()) if n else 0.0
+    breakdown: dict[str, float] = dict(normalised) if n else dict.fromkeys(normalised, 0.0)
     breakdown |= {f"{name}_raw": value for name, value in measured.items()}
     return Grade(
         score=min(max(score, 0.0), 1.0),
         breakdown=breakdown,
-        feedback=feedback_for(episode, normalised, measured),
-        task_id=episode.task.id,
-        task_version=episode.task.version,
-        seed=int(episode.seed or 0),
-        num_steps=episode.step_count,
-        mode=episode.rollouts.mode,
+        feedback=feedback_for(played, normalised, measured),
+        task_id=task.id,
+        task_version=task.version,
+        seed=played.seed,
+        num_steps=n,
+        mode=played.mode,
     )
 
 
-def check_log(log: EpisodeLog, task: Task) -> None:
+def check_log(log: ActionLog, task: Task) -> None:
     """Refuse what no episode of the task could have produced."""
     if log.task_id != task.id:
         raise InvalidLogError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ def load_profile(name: str | Path) -> Profile:
         raise ProfileError(
             f"no profile {str(name)!r}; choose one of {', '.join(list_profiles())}, or give the path of a .json file"
         )
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, _changed_at_ns: int) -> Profile:
+    """The profile in a file, parsed once for as long as the file stays as it is."""
     try:
         return Profile.model_validate_json(path.read_bytes())
     except ValidationError as error:

@@ -9,27 +9,24 @@ import numpy as np
 
 from llmserve_env.agents.agent import Agent, view_of
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.env.episode import Episode, EpisodeLog
+from llmserve_env.env.episode import ActionLog, Episode
 from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError, WeightsNotFoundError
-from llmserve_env.evaluation.rollout import play
+from llmserve_env.evaluation.baseline import baseline_grade
 from llmserve_env.graders import Grade, grade, grade_episode
-from llmserve_env.models import EpisodeLog as WireEpisodeLog
-from llmserve_env.models import GradeReport
+from llmserve_env.models import EpisodeLog, GradeReport
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.server.sessions import Session, Sessions
 from llmserve_env.server.tasks import known_task
 
 PLAYABLE = ("static", "heuristic", "tuned", "random", "ppo")
 """Agents quick enough to play while somebody watches."""
-BASELINE_AGENTS = ("static", "heuristic")
-BASELINE_SEED = 42
 
 
-def log_of(wire: WireEpisodeLog) -> EpisodeLog:
+def log_of(wire: EpisodeLog) -> ActionLog:
     """The library's log from the wire's, of a task this server knows."""
-    return EpisodeLog(
+    return ActionLog(
         task_id=known_task(wire.task_id).id,
         task_version=wire.task_version,
         environment_version=wire.environment_version,
@@ -53,7 +50,7 @@ def report(task_id: str, seed: int, steps: int, given: Grade) -> GradeReport:
     )
 
 
-def grade_log(log: EpisodeLog) -> GradeReport:
+def grade_log(log: ActionLog) -> GradeReport:
     """The grade of an explicit log, by replay."""
     return report(log.task_id, log.seed, len(log.actions), grade(log))
 
@@ -71,8 +68,8 @@ def score_of(episode: Episode) -> float:
 @lru_cache(maxsize=256)
 def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
     """An agent's grade on one seed; the same every time, so it is computed once."""
-    episode = play(make_agent(agent_name), known_task(task_id), [seed])[0]
-    return grade_of(episode)
+    given = baseline_grade(make_agent(agent_name), known_task(task_id), seed)
+    return report(given.task_id, given.seed, given.num_steps, given)
 
 
 def agent_for(name: str, session: Session) -> Agent:

@@ -22,7 +22,7 @@ from llmserve_env.tasks.files import (
     trace_file,
     with_own_profile,
 )
-from llmserve_env.tasks.task import Task, parse_task
+from llmserve_env.tasks.task import Task, TaskSource, parse_task
 
 __all__ = ["BENCHMARK", "EXTENDED", "SUITES", "is_path", "known_ids", "load_task", "read_task", "task_ids"]
 
@@ -33,17 +33,22 @@ def is_path(name: str | int | Path) -> bool:
 
 
 def read_task(path: Path) -> Task:
-    """The task in one YAML file; one that names a trace gets the workload fitted to it."""
-    data: Mapping[str, Any] = with_own_profile(read_mapping(path), path)
-    lines = FieldLines(path)
+    """The task in one YAML file; a task that names a trace gets the workload fitted to it."""
+    data: Mapping[str, Any] = with_own_profile(_fields(path, path.stat().st_mtime_ns), path)
+    lines, section = FieldLines(path), None
     if names_trace(data):
-        # Reading traces loads libraries that tasks without one do without.
+        # Reading traces loads libraries that tasks without one do not need.
         from llmserve_env.tasks.trace_workload import expand_trace
 
-        data = expand_trace(data, path, lines)
+        data, section = expand_trace(data, path, lines)
     task = parse_task(data, str(path), lines)
-    task.remember_file(path.resolve())
+    task.remember_source(TaskSource(path.resolve(), section))
     return task
+
+
+@lru_cache(maxsize=64)
+def _fields(path: Path, _changed_at_ns: int) -> dict[str, Any]:
+    return read_mapping(path)
 
 
 @lru_cache(maxsize=64)
@@ -57,28 +62,26 @@ def _current_task(path: Path) -> Task:
         raise ConfigError(
             f"{path}: no such task file; give the path of a YAML file, or one of {', '.join(known_ids())}"
         )
-    sources = [path, *filter(None, [trace_file(read_mapping(path), path)])]
-    return _cached_task(path, tuple(source.stat().st_mtime_ns for source in sources if source.is_file()))
-
-
-_named_by_path: dict[str, Path] = {}
-"""Files that were loaded by path: from then on this process knows them by id, too."""
+    trace = trace_file(_fields(path, path.stat().st_mtime_ns), path)
+    sources = [path, *([trace] if trace is not None and trace.is_file() else [])]
+    return _cached_task(path, tuple(source.stat().st_mtime_ns for source in sources))
 
 
 def _task_at(path: Path) -> Task:
     task = _current_task(path)
     if not is_shipped(path) and task.id in {*BENCHMARK, *EXTENDED}:
         raise ConfigError(f"{path}: id {task.id!r} is that of a shipped task; choose another one for your own")
-    _named_by_path[task.id] = path.resolve()
     return task
 
 
 def load_task(name: str | int | Path) -> Task:
-    """A task by id (`bursty_workload`), number (2 or "2"), or the path of a YAML file."""
+    """A task by id (`bursty_workload`), number (2 or "2"), or the path of a YAML file.
+
+    A task that is loaded by its path is known only by the object returned: pass that on instead of its id.
+    """
     if is_path(name):
         return _task_at(Path(str(name)))
-    found = task_files() | _named_by_path
-    text = str(name)
+    found, text = task_files(), str(name)
     if text.isdigit() and 1 <= int(text) <= len(BENCHMARK):
         text = BENCHMARK[int(text) - 1]
     if text not in found:
@@ -86,6 +89,6 @@ def load_task(name: str | int | Path) -> Task:
             f"there is no task {name!r}; known: {', '.join(known_ids())} (or 1, 2, 3, or the path of a YAML file)"
         )
     task = _current_task(found[text])
-    if task.id != found[text].stem and text not in _named_by_path:
+    if task.id != found[text].stem:
         raise ConfigError(f"{found[text]}: id is {task.id!r}; it must be the file's name {found[text].stem!r}")
     return task

@@ -1,4 +1,4 @@
-"""What a task file may leave out. The benchmark's files say everything; your own need not."""
+"""Defaults for what a task file leaves out. The shipped files spell everything out; other files need not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEMORY_UTILISATION = 0.9
 """Share of the card that vLLM takes unless told otherwise (--gpu-memory-utilization)."""
 WAITING_ROOM = 64
 QUALITY = [1.0, 0.99, 0.95]
-"""FP16, INT8, INT4: about what published accuracies lose. A contract of yours may price it otherwise."""
+"""FP16, INT8, INT4: roughly the loss of published accuracies. A contract may price it differently."""
 REWARD_WEIGHTS = {"throughput": 0.40, "latency": 0.25, "violations": 0.35, "cost": 0.15, "memory": 0.15}
 GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
 KNOBS = ["batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "priority_routing"]

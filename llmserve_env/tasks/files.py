@@ -1,4 +1,4 @@
-"""Where task files lie, read as plain mappings: listing them must not load what using them needs."""
+"""Find task files and read them as plain mappings, without loading what it takes to play them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def trace_file(data: Mapping[str, Any], task_file: Path) -> Path | None:
 
 
 def with_own_profile(data: dict[str, Any], task_file: Path) -> dict[str, Any]:
-    """The same fields, with the path of an own GPU profile made relative to the task's folder."""
+    """The same fields; a GPU profile that is named by a path is looked up relative to the task's folder."""
     deployment = data.get("deployment")
     profile = deployment.get("profile") if isinstance(deployment, Mapping) else None
     if not isinstance(deployment, Mapping) or not isinstance(profile, str) or not profile.endswith(".json"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
@@ -22,10 +22,14 @@ from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
 from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
+from llmserve_env.tasks.files import is_shipped
 from llmserve_env.units import gb_to_bytes, s_to_ps
 from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
 from llmserve_env.workloads.problems import LineOf, config_error
 from llmserve_env.workloads.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    from llmserve_env.tasks.trace_workload import TraceWorkload
 
 KNOB_NAMES = (
     "batch_cap",
@@ -107,7 +111,7 @@ class RewardSpec(Part):
     """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
     class_weights: dict[Name, NonNegative]
     quality: dict[Name, Quality]
-    """What an answer is worth to who pays for it, by tier: a price, not an accuracy."""
+    """What an answer is worth to the customer, by tier: a price, not an accuracy."""
 
     @model_validator(mode="after")
     def _comfort_is_below_the_limit(self) -> RewardSpec:
@@ -132,6 +136,15 @@ class GraderSpec(Part):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class TaskSource:
+    """Where a task was read from."""
+
+    file: Path
+    trace: TraceWorkload | None = None
+    """The workload section of a task that names a trace; `trace_workload.recording_of` reads the trace itself."""
+
+
 class Task(Part):
     """A versioned problem."""
 
@@ -154,7 +167,7 @@ class Task(Part):
     knobs: KnobSpec
     reward: RewardSpec
     grader: GraderSpec
-    _file: Path | None = PrivateAttr(default=None)
+    _source: TaskSource | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -190,13 +203,28 @@ class Task(Part):
         return self
 
     @property
-    def file(self) -> Path | None:
-        """Where the task was read from; references and constants of own tasks lie beside it."""
-        return self._file
+    def source(self) -> TaskSource | None:
+        """Where the task was read from; None for a task that was made in memory."""
+        return self._source
 
-    def remember_file(self, path: Path) -> None:
-        """Say where the task was read from."""
-        self._file = path
+    def remember_source(self, source: TaskSource) -> None:
+        """Record where the task was read from."""
+        self._source = source
+
+    @property
+    def file(self) -> Path | None:
+        """The task's YAML file, which its references lie beside."""
+        return None if self._source is None else self._source.file
+
+    @property
+    def own_file(self) -> Path | None:
+        """The YAML file of a task that is not part of the package."""
+        return None if self.file is None or is_shipped(self.file) else self.file
+
+    @property
+    def typed_name(self) -> str:
+        """How commands name the task: by its file's name, or by its id if it is part of the package."""
+        return self.id if self.own_file is None else self.own_file.name
 
     @property
     def gym_id(self) -> str:

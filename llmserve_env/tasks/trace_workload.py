@@ -1,4 +1,4 @@
-"""A task's workload by the name of a trace: the generator fitted to it stands in its place.
+"""A workload that names a trace: the generator fitted to the trace takes the section's place.
 
 ```yaml
 workload:
@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from llmserve_env.errors import ConfigError, TraceFormatError
+from llmserve_env.tasks.task import Task
 from llmserve_env.workloads.parts import Count, Part, Positive
 from llmserve_env.workloads.problems import LineOf, config_error
 from llmserve_env.workloads.spec import MAX_CLASSES, Acceptance, ServiceClass
@@ -66,9 +67,10 @@ class TraceWorkload(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class TracedTraffic:
-    """A recording as a task uses it, beside the generator fitted to it."""
+class Recording:
+    """A trace as a task uses it, and the generator fitted to it."""
 
+    section: TraceWorkload
     trace: Trace
     fitted: FittedWorkload
     notes: tuple[str, ...]
@@ -82,69 +84,60 @@ def read_section(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> T
         raise config_error(error, data["workload"], str(task_file), line_of, ("workload",)) from error
 
 
-def expand_trace(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> Mapping[str, Any]:
-    """The same task with the workload that was fitted to the trace it names."""
+def expand_trace(data: Mapping[str, Any], task_file: Path, line_of: LineOf) -> tuple[Mapping[str, Any], TraceWorkload]:
+    """The same fields with the workload that was fitted to the trace they name, and the section that named it."""
     section = read_section(data, task_file, line_of)
     where = f"{task_file}:{line_of(('workload', 'trace'))}: workload.trace"
-    traffic = traced_traffic(section, task_file, where)
-    horizon_s = section.horizon_s or int(np.ceil(_number(data, "steps", DEFAULT_STEPS) * _number(data, "window_s")))
-    return {**data, "workload": _workload(section, traffic, horizon_s, where)}
-
-
-def traced_traffic(section: TraceWorkload, task_file: Path, where: str) -> TracedTraffic:
-    """The trace and what was fitted to it; errors name the field of the task file."""
-    path = task_file.parent / section.trace.file
     try:
-        trace, notes = _usable(_loaded(path, section.trace), section, where)
-        options = FitOptions(section.trace.arrivals, section.trace.tenants, random_start=True)
-        fitted = fit_trace(trace, options)
+        recording = _recording(section, task_file)
     except (TraceFormatError, ConfigError) as error:
-        text = str(error)
-        raise type(error)(text if text.startswith(where) else f"{where}: {text}") from error
-    return TracedTraffic(trace, fitted, (*notes, *fitted.notes))
+        raise type(error)(f"{where}: {error}") from error
+    horizon_s = section.horizon_s or int(np.ceil(_number(data, "steps", DEFAULT_STEPS) * _number(data, "window_s")))
+    return {**data, "workload": _workload(section, recording, horizon_s, where)}, section
+
+
+def recording_of(task: Task) -> Recording | None:
+    """The recording behind a task, read and fitted once per process; None for a task without one."""
+    source = task.source
+    return None if source is None or source.trace is None else _recording(source.trace, source.file)
+
+
+def _recording(section: TraceWorkload, task_file: Path) -> Recording:
+    path = task_file.parent / section.trace.file
+    if not path.is_file():
+        raise TraceFormatError(f"file: no such file {path}; paths are relative to the task's folder")
+    return _read_and_fit(section.model_dump_json(by_alias=True), path.resolve(), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read_and_fit(section_json: str, path: Path, _changed_at_ns: int) -> Recording:
+    section = TraceWorkload.model_validate_json(section_json)
+    trace, notes = _usable(_loaded(path, section.trace), section)
+    fitted = fit_trace(trace, FitOptions(section.trace.arrivals, section.trace.tenants, random_start=True))
+    return Recording(section, trace, fitted, (*notes, *fitted.notes))
 
 
 def _loaded(path: Path, source: TraceSource) -> Trace:
-    if not path.is_file():
-        raise TraceFormatError(f"file: no such file {path}; paths are relative to the task's folder")
+    """An imported trace, or a log read as it is; a long log is better imported once."""
     if path.suffix == ".parquet":
-        return _load_imported(path, path.stat().st_mtime_ns)
+        return load_trace(path)
     if source.format is None:
         raise TraceFormatError(
             f"format: {path.name} is not an imported trace (.parquet), so name its format: {', '.join(FORMATS)}"
         )
-    columns = tuple(sorted(source.columns.items()))
-    return _load_log(path, path.stat().st_mtime_ns, source.format, columns, source.time_unit, source.delimiter)
-
-
-@lru_cache(maxsize=4)
-def _load_imported(path: Path, _changed_at_ns: int) -> Trace:
-    return load_trace(path)
-
-
-@lru_cache(maxsize=4)
-def _load_log(
-    path: Path,
-    _changed_at_ns: int,
-    log_format: str,
-    columns: tuple[tuple[str, str], ...],
-    time_unit: str | None,
-    delimiter: str | None,
-) -> Trace:
-    """A log read as it is; importing a long one once is faster."""
-    how = resolve_format(log_format, dict(columns), time_unit, delimiter)
+    how = resolve_format(source.format, source.columns, source.time_unit, source.delimiter)
     with tempfile.TemporaryDirectory() as folder:
         imported = Path(folder) / "trace.parquet"
         import_trace(path, how, imported)
         return load_trace(imported)
 
 
-def _usable(trace: Trace, section: TraceWorkload, where: str) -> tuple[Trace, list[str]]:
+def _usable(trace: Trace, section: TraceWorkload) -> tuple[Trace, list[str]]:
     """The requests that fit the context window, and a note on those that do not."""
     fits = trace.prompt_tokens.astype(np.int64) + trace.output_tokens <= section.max_total_tokens
     left_out = int(np.count_nonzero(~fits))
     if left_out == len(trace):
-        raise ConfigError(f"{where}: no request fits max_total_tokens {section.max_total_tokens}; raise it")
+        raise ConfigError(f"no request fits max_total_tokens {section.max_total_tokens}; raise it")
     notes = []
     if left_out:
         notes.append(
@@ -156,22 +149,22 @@ def _usable(trace: Trace, section: TraceWorkload, where: str) -> tuple[Trace, li
     needed = int(trace.priority.max()) + 1
     if needed > len(section.classes):
         raise ConfigError(
-            f"{where}: the trace has priorities 0 to {needed - 1}, but workload.classes lists {len(section.classes)}: "
+            f"the trace has priorities 0 to {needed - 1}, but workload.classes lists {len(section.classes)}: "
             "give one class per priority, the most urgent first"
         )
     return trace, notes
 
 
-def _workload(section: TraceWorkload, traffic: TracedTraffic, horizon_s: int, where: str) -> dict[str, Any]:
+def _workload(section: TraceWorkload, recording: Recording, horizon_s: int, where: str) -> dict[str, Any]:
     """The fitted generator with the promises of the task."""
     names = [service.name for service in section.classes]
     sources = []
-    for source in traffic.fitted.data["sources"]:
+    for source in recording.fitted.data["sources"]:
         arrivals = dict(source["arrivals"])
         if arrivals["kind"] == "rate_series":
-            if span_s(traffic.trace) < horizon_s and not section.trace.repeat:
+            if span_s(recording.trace) < horizon_s and not section.trace.repeat:
                 raise ConfigError(
-                    f"{where}: the trace lasts {span_s(traffic.trace):.0f} s and an episode {horizon_s} s: "
+                    f"{where}: the trace lasts {span_s(recording.trace):.0f} s and an episode {horizon_s} s: "
                     "take fewer steps, shorter windows, or repeat: true"
                 )
             arrivals["cyclic"] = section.trace.repeat
@@ -194,6 +187,6 @@ def _workload(section: TraceWorkload, traffic: TracedTraffic, horizon_s: int, wh
 
 
 def _number(data: Mapping[str, Any], name: str, default: float = DEFAULT_WINDOW_S) -> float:
-    """A field that the task's own check looks at later; its default where it is no number."""
+    """A numeric field, or its default where it is not a number: the task's validation reports that later."""
     value = data.get(name, default)
     return float(value) if isinstance(value, int | float) and value > 0 else default

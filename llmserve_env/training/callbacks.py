@@ -1,4 +1,4 @@
-"""What happens beside learning: progress, validation on held-out seeds, checkpoints, and the curve."""
+"""What happens during learning: progress, validation on held-out seeds, checkpoints and the learning curve."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Watch(BaseCallback):
         self._bar: Any = None
 
     def go_on_from(self, state: dict[str, Any]) -> None:
-        """Take up the curve of an earlier run; its best policy has to be beaten again by this one."""
+        """Continue the curve of an earlier run; the best policy is chosen again from this one."""
         self._record.curve = state["curve"]
         self._next = int(state["steps"]) + self._every
 

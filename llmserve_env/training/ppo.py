@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 
-from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 from llmserve_env.training.callbacks import Watch
 from llmserve_env.training.checkpoint import load_checkpoint
@@ -46,16 +45,15 @@ def train(run: TrainingRun) -> Trained:
     """Train, and write `weights/<name>/`: the best policy by validation score, its card and its curve."""
     # Networks this small are slower on several threads, and one thread gives the same figures everywhere.
     torch.set_num_threads(1)
-    tasks = [load_task(name) for name in run.tasks]
     checkpoint = run.runs / run.name / "checkpoint"
-    env = ServingVecEnv(tasks, run.hyper_parameters.num_envs, run.seed)
+    env = ServingVecEnv(run.tasks, run.hyper_parameters.num_envs, run.seed)
     record = Record(run)
     model, watch = make_model(run, env), Watch(run, record, checkpoint)
     if run.resume:
         state = load_checkpoint(model, checkpoint)
         model.num_timesteps = int(state["steps"])
         watch.go_on_from(state)
-    compile_kernels(tasks)
+    compile_kernels(run.tasks)
     began, began_cpu = time.perf_counter(), time.process_time()
     remaining = max(run.num_steps - model.num_timesteps, 0)
     model.learn(remaining, callback=watch, tb_log_name="ppo", reset_num_timesteps=not run.resume)

@@ -15,10 +15,11 @@ from safetensors.numpy import save_file
 from llmserve_env.agents.policy import FEATURE_NAMES, LEVELS, PolicyNetwork
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.arrays import Array
-from llmserve_env.evaluation.figures import learning_figure
+from llmserve_env.evaluation.evaluate import result_of
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.plots import learning_plot
 from llmserve_env.evaluation.report import commit_of
-from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.training.settings import TrainingRun
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
@@ -77,9 +78,7 @@ def validation_score(layers: Layers, run: TrainingRun) -> float:
     """Mean score over the run's tasks of the greedy policy, as agents will run it, on seeds of the tuning range."""
     seeds = list(SEED_RANGES["tuning"][: run.num_validation_episodes])
     agent = _InTraining(layers)
-    scores = [
-        result_of(agent.name, episode).score for name in run.tasks for episode in play(agent, load_task(name), seeds)
-    ]
+    scores = [result_of(agent.name, episode).score for task in run.tasks for episode in play(agent, task, seeds)]
     return float(np.mean(scores))
 
 
@@ -132,14 +131,14 @@ class Record:
         save_file(tensors, folder / "ppo.safetensors")
         card = self._card(engine)
         (folder / "ppo.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-        learning_figure(card).savefig(folder / "curve.png", dpi=110, metadata={"Software": None})
+        learning_plot(card).savefig(folder / "curve.png", dpi=110, metadata={"Software": None})
         return folder
 
     def _card(self, engine: str) -> dict[str, Any]:
         run = self.run
         return {
             "agent": "ppo",
-            "tasks": {name: load_task(name).version for name in run.tasks},
+            "tasks": {task.id: task.version for task in run.tasks},
             "command": run.command,
             "engine": engine,
             "seed": run.seed,

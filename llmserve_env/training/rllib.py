@@ -11,8 +11,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
 from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.evaluation.ray_cluster import cluster
-from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.evaluation.ray_runner import cluster
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.training.results import Layers, Record, RunTimes, Trained
 from llmserve_env.training.settings import TrainingRun
 
@@ -29,7 +29,7 @@ class RayServingEnv(LLMServeGymEnv):
         self._training_rng = np.random.default_rng(np.random.SeedSequence((config["seed"], index)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode on a training seed; RLlib's own seed only asks for the same sequence of them again."""
+        """Start an episode on a training seed; the seed that RLlib passes is ignored."""
         seeds = SEED_RANGES["training"]
         return super().reset(seed=int(self._training_rng.integers(seeds.start, seeds.stop)), options=options)
 

@@ -1,4 +1,4 @@
-"""What a training run is told: hyper-parameters as data, and where to start and stop."""
+"""Settings of a training run: hyper-parameters as data, its tasks, its length and its folders."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.errors import ConfigError
+from llmserve_env.tasks.task import Task
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -46,7 +47,7 @@ class TrainingRun:
 
     name: str
     """Folder of the results below `weights` and `runs`."""
-    tasks: tuple[str, ...]
+    tasks: tuple[Task, ...]
     num_steps: int
     seed: int
     hyper_parameters: HyperParameters
@@ -75,6 +76,6 @@ def hyper_parameters(name: str, overrides: Mapping[str, Any], path: Path | None 
         raise ConfigError(f"{source}: {error}") from error
 
 
-def run_name(tasks: tuple[str, ...]) -> str:
+def run_name(tasks: tuple[Task, ...]) -> str:
     """The folder that the policy of these tasks is kept in."""
-    return tasks[0] if len(tasks) == 1 else GENERALIST
+    return tasks[0].id if len(tasks) == 1 else GENERALIST

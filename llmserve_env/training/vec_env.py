@@ -13,7 +13,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.env.spaces import action_space, decode_discrete, observation_space
-from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.task import Task
 
 

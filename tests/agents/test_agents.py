@@ -16,7 +16,7 @@ from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.catalog import SUITES, load_task
 from tests.agents.playing import begin, rewards, rollouts_of, view
 
 
@@ -25,9 +25,10 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         make_agent("oracle")
 
 
-def test_the_benchmark_plays_every_agent_but_the_language_model() -> None:
-    assert set(AGENT_NAMES) - set(BENCHMARKED) == {"llm"}
-    assert set(CEILINGS) <= set(BENCHMARKED)
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_benchmark_names_agents_that_exist_and_its_ceilings(suite: str) -> None:
+    assert set(BENCHMARKED[suite]) <= set(AGENT_NAMES)
+    assert set(CEILINGS) <= set(BENCHMARKED[suite])
 
 
 @pytest.mark.parametrize("name", ["random", "static", "heuristic"])

@@ -9,7 +9,9 @@ import pytest
 
 from llmserve_env.agents.policy import GENERALIST, check_policy, load_policy, weights_folder
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
+from llmserve_env.evaluation.evaluate import result_of
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
 FOLDERS = [*BENCHMARK, GENERALIST]

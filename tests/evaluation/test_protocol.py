@@ -12,8 +12,8 @@ import pytest
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.constant import StaticAgent
 from llmserve_env.agents.llm import LlmAgent, LlmSettings
+from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.protocol import end_line, play_lines, start_line, step_line
-from llmserve_env.evaluation.rollout import play
 from llmserve_env.graders import grade_episode
 from llmserve_env.tasks.catalog import load_task
 from tests.agents.test_llm import ACTION

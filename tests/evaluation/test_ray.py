@@ -12,8 +12,9 @@ pytest.importorskip("stable_baselines3", reason="needs the extra [train]: pip in
 
 
 from llmserve_env.agents.ppo import PpoAgent
-from llmserve_env.evaluation.ray_evaluation import evaluate_on_ray
-from llmserve_env.evaluation.rollout import chunks, evaluate, play
+from llmserve_env.evaluation.evaluate import evaluate
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.ray_runner import ray_runner
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.rllib import train_on_ray
 from llmserve_env.training.settings import TrainingRun, hyper_parameters
@@ -23,14 +24,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def test_evaluation_on_two_processes_gives_the_same_results() -> None:
-    pieces = chunks(["static", "heuristic"], ["static_workload"], [300_000, 300_001], size=1)
-    assert evaluate_on_ray(pieces, num_cpus=2) == evaluate(pieces)
+    agents, tasks, seeds = ["static", "heuristic"], [load_task("static_workload")], [300_000, 300_001]
+    with ray_runner(None, num_cpus=2) as runner:
+        assert evaluate(agents, tasks, seeds, runner, size=1) == evaluate(agents, tasks, seeds)
 
 
 def test_rllib_trains_a_policy_that_agents_can_play(tmp_path: Path) -> None:
     run = TrainingRun(
         name="static_workload",
-        tasks=("static_workload",),
+        tasks=(load_task("static_workload"),),
         num_steps=1024,
         seed=0,
         hyper_parameters=hyper_parameters("static_workload", {"num_envs": 8, "n_steps": 64, "batch_size": 128}),

@@ -13,9 +13,11 @@ from llmserve_env.agents.registry import make_agent
 from llmserve_env.cli.main import main
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
+from llmserve_env.env.wire_names import WIRE_NAMES
 from llmserve_env.errors import ConfigError
-from llmserve_env.evaluation.remote import WIRE_NAMES, play_remote, view_from_wire
-from llmserve_env.evaluation.rollout import play, result_of
+from llmserve_env.evaluation.evaluate import result_of
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.remote import play_remote, view_from_wire
 from llmserve_env.tasks.catalog import load_task
 from tests.server.running import RunningServer
 
@@ -31,6 +33,14 @@ def test_the_view_from_the_wire_is_the_view_in_process() -> None:
     assert wire.knobs.tolist() == here.knobs.tolist()
     assert wire.preemptions.tolist() == here.preemptions.tolist()
     assert {name: wire.metrics[name][0] for name in WIRE_NAMES} == {n: here.metrics[n][0] for n in WIRE_NAMES}
+
+
+def test_a_metric_that_the_wire_does_not_carry_is_an_error() -> None:
+    episode = Episode("bursty_workload")
+    episode.reset(3)
+    view = view_from_wire(episode.task, SimpleNamespace(**observe(episode)))
+    with pytest.raises(ValueError, match="window_rate_rps"):
+        view.metrics["window_rate_rps"]
 
 
 def test_an_agent_that_branches_the_simulator_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llmserve_env.errors import ConfigError
-from llmserve_env.evaluation.html import html_report
+from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.readme import END, START, rewrite_block
 from llmserve_env.evaluation.report import (
     Provenance,
@@ -22,7 +22,8 @@ from llmserve_env.evaluation.report import (
     tabulate,
     text_table,
 )
-from llmserve_env.evaluation.rollout import EpisodeResult
+from llmserve_env.evaluation.results_page import results_page
+from llmserve_env.tasks.catalog import load_task
 
 MADE = Provenance("llmserve benchmark", "1..2", "abc", "1", {"static_workload": 1, "bursty_workload": 1})
 SCORES = {"tuned": 0.4, "ppo": 0.5, "clairvoyant": 0.6}
@@ -101,7 +102,7 @@ def test_outside_of_git_the_commit_is_unknown(tmp_path: Path, monkeypatch: pytes
 def test_the_html_report_stands_alone() -> None:
     made = Provenance("x & y", "1..2", "abc", "1", {"static_workload": 1})
     rows = [r for r in results() if r.task_id == "static_workload"]
-    page = html_report(tabulate(rows), rows, made, ["heuristic"])
+    page = results_page(tabulate(rows), rows, made, [load_task("static_workload")], ["heuristic"])
     assert "x &amp; y" in page
     assert page.count("data:image/png;base64,") >= 3
     assert "http://" not in page

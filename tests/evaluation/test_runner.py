@@ -1,4 +1,4 @@
-"""Searches and capacity on a local Ray of two processes: the same results as on threads."""
+"""The parallel map: results in order, progress, errors, and the same findings on Ray."""
 
 from __future__ import annotations
 
@@ -7,34 +7,73 @@ from pathlib import Path
 
 import pytest
 
-from llmserve_env.evaluation.parallel import Runner, Threads
-from llmserve_env.evaluation.pieces import play_agent
+from llmserve_env.evaluation.play import play_agent
+from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.planning.capacity.replicas import find_capacity
 from llmserve_env.planning.tuning.halving import halve
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 from tests.own_tasks import own_task, write_task
 
-# Ray warns about itself in its own ways.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra [ray]: pip install '.[ray]'"),
-    pytest.mark.filterwarnings("ignore"),
-]
+
+class Counts:
+    """Progress as numbers."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.expected = self.finished = 0
+
+    def stage(self, name: str) -> None:
+        self.stages.append(name)
+
+    def expect(self, num_pieces: int) -> None:
+        self.expected += num_pieces
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_results_come_in_the_order_of_the_items(jobs: int) -> None:
+    assert Threads(jobs).map(lambda n: n * n, range(20)) == [n * n for n in range(20)]
+
+
+def test_progress_counts_every_piece() -> None:
+    counts = Counts()
+    runner = Threads(2, counts)
+    runner.map(str, [1, 2, 3])
+    runner.map(str, [4])
+    assert (counts.expected, counts.finished) == (4, 4)
+
+
+def test_an_error_of_a_piece_comes_through() -> None:
+    counts = Counts()
+
+    def work(n: int) -> int:
+        if n == 1:
+            raise ValueError("piece 1 failed")
+        return n
+
+    with pytest.raises(ValueError, match="piece 1 failed"):
+        Threads(2, counts).map(work, range(4))
+    assert counts.finished < counts.expected
 
 
 def findings(task: Task, runner: Runner) -> tuple[object, ...]:
     """Everything the commands compute on a runner, as plain figures."""
-    tuned = halve(task, lambda figures: figures.reward, num_configurations=6, num_seeds=2, runner=runner)
+    tuned = halve(task, lambda outcome: outcome.reward, num_configurations=6, num_seeds=2, runner=runner)
     fleets = find_capacity(task, tiers=(0, 1), max_replicas=3, num_episodes=1, runner=runner)
-    episodes = play_agent(task, "heuristic", [300_000, 300_001], runner)
+    episodes = play_agent("heuristic", task, [300_000, 300_001], runner)
     return (
-        [(trial.knobs.tolist(), trial.figures) for trial in tuned.trials],
-        [[(point.replicas, point.figures) for point in one.points] for one in fleets],
-        [episode.trajectory.terms.tobytes() for episode in episodes],
+        [(trial.knobs.tolist(), trial.outcome) for trial in tuned.trials],
+        [[(point.replicas, point.outcome) for point in one.points] for one in fleets],
+        [(episode.seed, episode.totals(), episode.trajectory.terms.tobytes()) for episode in episodes],
     )
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra [ray]: pip install '.[ray]'")
+@pytest.mark.filterwarnings("ignore")  # Ray warns about itself in its own ways.
 def test_ray_finds_what_threads_find(tmp_path: Path) -> None:
     from llmserve_env.evaluation.ray_runner import ray_runner
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from llmserve_env.env.episode import Episode, EpisodeLog, replay
+from llmserve_env.env.episode import ActionLog, Episode, replay
 from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import (
     InvalidLogError,
@@ -19,6 +19,7 @@ from llmserve_env.errors import (
 from llmserve_env.graders import grade, grade_episode
 from llmserve_env.graders.components import COMPONENTS
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from llmserve_env.tasks.variants import with_changes
 
 SEED = 7
 
@@ -36,7 +37,7 @@ def episode() -> Episode:
     return played("static_workload")
 
 
-def changed_action(log: EpisodeLog, step: int, knob: int, value: float) -> EpisodeLog:
+def changed_action(log: ActionLog, step: int, knob: int, value: float) -> ActionLog:
     actions = [list(action) for action in log.actions]
     actions[step][knob] = value
     return replace(log, actions=tuple(tuple(action) for action in actions))
@@ -142,7 +143,7 @@ def test_a_log_without_rewards_is_graded_on_its_actions(episode: Episode) -> Non
 
 
 def test_a_task_without_references_is_not_graded(episode: Episode) -> None:
-    episode.task = load_task("static_workload").model_copy(update={"id": "my_own"})
+    episode.task = with_changes(load_task("static_workload"), id="my_own")
     with pytest.raises(ReferencesNotFoundError, match="llmserve task freeze"):
         grade_episode(episode)
     episode.task = load_task("static_workload")

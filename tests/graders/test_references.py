@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import pytest
 
-from llmserve_env.errors import ReferencesNotFoundError
-from llmserve_env.graders.references import frozen_references, reference_for, task_digest
-from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from llmserve_env.errors import ReferencesNotFoundError, VersionMismatchError
+from llmserve_env.graders.components import COMPONENTS
+from llmserve_env.graders.references import reference_for, references_of
+from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, load_task
+from llmserve_env.tasks.digest import task_digest
+from llmserve_env.tasks.variants import with_changes
 
-REFREEZE = "the task changed after its references were frozen: run python -m benchmarks.adaptivity --search"
+SHIPPED = (*BENCHMARK, *EXTENDED)
 
 
-@pytest.mark.parametrize("task_id", BENCHMARK)
+@pytest.mark.parametrize("task_id", SHIPPED)
 def test_references_are_those_of_the_task_as_it_is(task_id: str) -> None:
-    assert frozen_references()["tasks"][task_id]["task_digest"] == task_digest(load_task(task_id)), REFREEZE
+    task = load_task(task_id)
+    found, reference = references_of(task), reference_for(task)
+    assert (found["task_id"], found["task_digest"]) == (task_id, task_digest(task))
+    assert set(reference.floor) == set(reference.optimum) == set(COMPONENTS)
 
 
-@pytest.mark.parametrize("task_id", BENCHMARK)
+@pytest.mark.parametrize("task_id", SHIPPED)
 def test_every_graded_component_has_room_between_its_ends(task_id: str) -> None:
     task = load_task(task_id)
     reference = reference_for(task)
     assert all(reference.optimum[name] - reference.floor[name] >= 0.02 for name in task.grader.weights)
 
 
-def test_references_say_how_they_were_made() -> None:
-    assert {"command", "commit", "seeds"} <= set(frozen_references()["provenance"])
+@pytest.mark.parametrize("task_id", SHIPPED)
+def test_references_say_how_they_were_made(task_id: str) -> None:
+    assert {"command", "floor", "optimum"} <= set(references_of(load_task(task_id))["provenance"])
 
 
-def test_without_references_there_is_an_error_that_names_the_command() -> None:
+@pytest.mark.parametrize("task_id", SHIPPED)
+def test_a_task_that_has_changed_is_not_graded_on_the_references_of_the_original(task_id: str) -> None:
+    changed = load_task(task_id).model_copy(update={"steps": 7})
+    with pytest.raises(VersionMismatchError, match=f"has changed since .* llmserve task freeze {task_id}"):
+        reference_for(changed)
+
+
+def test_a_task_without_a_file_has_no_references() -> None:
     with pytest.raises(ReferencesNotFoundError, match="llmserve task freeze"):
-        reference_for(load_task("static_workload").model_copy(update={"id": "my_own"}))
+        reference_for(with_changes(load_task("static_workload"), name="Mine"))
 
 
 def test_the_digest_follows_the_content() -> None:

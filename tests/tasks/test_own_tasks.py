@@ -12,8 +12,8 @@ import pytest
 import llmserve_env
 from llmserve_env.agents.constant import constant_file, tuned_knobs
 from llmserve_env.errors import ConfigError, ReferencesNotFoundError, VersionMismatchError
-from llmserve_env.graders.references import has_references, reference_for, references_beside
-from llmserve_env.planning.tuning.freezing import ensure_references, freeze
+from llmserve_env.graders.references import has_references, reference_for, references_path
+from llmserve_env.planning.freezing import ensure_references, freeze
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
@@ -110,7 +110,7 @@ def test_without_references_grading_names_the_command(tmp_path: Path) -> None:
 
 def test_frozen_references_lie_beside_the_file_and_say_how_they_were_made(frozen: Task) -> None:
     assert frozen.file is not None
-    content = json.loads(references_beside(frozen.file).read_text(encoding="utf-8"))
+    content = json.loads(references_path(frozen.file).read_text(encoding="utf-8"))
     assert content["provenance"]["command"] == "llmserve task freeze frozen_own.yaml --seeds 2 --ceiling-seeds 1"
     reference = reference_for(frozen)
     assert all(reference.optimum[name] - reference.floor[name] >= 0.02 for name in frozen.grader.weights)
@@ -135,7 +135,7 @@ def test_a_freeze_that_fails_leaves_no_references(tmp_path: Path) -> None:
 
 def test_a_tuned_constant_lies_beside_the_file(frozen: Task) -> None:
     knobs = np.array([96.0, 0.4, 0, 1, 0, 0])
-    path = record(frozen.id, TunedConstant(knobs, 0.5), "llmserve tune frozen_own.yaml", 4, 2)
+    path = record(frozen, TunedConstant(knobs, 0.5), "llmserve tune frozen_own.yaml", 4, 2)
     assert frozen.file is not None and path == constant_file(frozen) == frozen.file.with_suffix(".tuned.json")
     assert tuned_knobs(frozen).tolist() == knobs.tolist()
     with pytest.raises(VersionMismatchError, match="has changed since"):

@@ -13,7 +13,7 @@ import torch
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.features import NUM_FEATURES
-from llmserve_env.evaluation.rollout import play
+from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.checkpoint import load_checkpoint, policy_layers, save_checkpoint
 from llmserve_env.training.ppo import make_model, train
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 def run_in(folder: Path, **changes: object) -> TrainingRun:
     run = TrainingRun(
         name="static_workload",
-        tasks=("static_workload",),
+        tasks=(load_task("static_workload"),),
         num_steps=2048,
         seed=0,
         hyper_parameters=hyper_parameters("static_workload", {"num_envs": 8, "n_steps": 64, "batch_size": 128}),
@@ -89,10 +89,10 @@ def test_a_resumed_run_goes_on_with_the_curve(tmp_path: Path) -> None:
 
 
 def test_one_policy_trains_on_several_tasks(tmp_path: Path) -> None:
-    tasks = ("static_workload", "bursty_workload")
+    tasks = (load_task("static_workload"), load_task("bursty_workload"))
     trained = train(run_in(tmp_path, name="generalist", tasks=tasks, num_validation_episodes=1))
-    for name in tasks:
-        play(PpoAgent(trained.folder), load_task(name), [1])
+    for task in tasks:
+        assert play(PpoAgent(trained.folder), task, [1])[0].step_count == task.steps
 
 
 def test_ppo_learns_more_than_chance(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llmserve_env.errors import ConfigError
-from llmserve_env.tasks.catalog import BENCHMARK
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.training.settings import hyper_parameters, run_name
 
 
@@ -40,5 +40,5 @@ def test_values_of_a_task_replace_the_defaults(tmp_path: Path) -> None:
 
 
 def test_one_task_names_its_folder_and_several_make_a_generalist() -> None:
-    assert run_name(("static_workload",)) == "static_workload"
-    assert run_name(("static_workload", "bursty_workload")) == "generalist"
+    assert run_name((load_task(1),)) == "static_workload"
+    assert run_name((load_task(1), load_task(2))) == "generalist"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llmserve_env.env.rollouts import Rollouts
-from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.vec_env import ServingVecEnv
 

@@ -93,17 +93,6 @@ def fleet_like(task: Task, profile: Profile, status: Status) -> Deployment:
     )
 
 
-def on_profile(task: Task, path: str) -> Task:
-    """The task on another latency profile."""
-    return task.model_copy(update={"deployment": task.deployment.model_copy(update={"profile": path})})
-
-
-def at_load(task: Task, factor: float) -> Task:
-    """The task with its rates multiplied."""
-    scaled = task.workload.model_copy(update={"rate_scale": task.workload.rate_scale * factor})
-    return task.model_copy(update={"workload": scaled})
-
-
 def play_real(
     task: Task, settings: RealSettings, seed: int, choose: Policy, progress: Callable[[int], object]
 ) -> tuple[Played, Recording, FrontEnd, Status]:

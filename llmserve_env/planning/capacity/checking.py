@@ -1,4 +1,4 @@
-"""What to know about a task before spending time on it: its load, what its promises allow, which knobs matter."""
+"""Check a task before spending time on it: its load, whether its SLOs are feasible, and which knobs matter."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.parallel import Progress, Runner, Threads
-from llmserve_env.evaluation.rollout import SEED_RANGES
+from llmserve_env.evaluation.runner import Runner, Threads
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.capacity.load import TierLoad, tier_load
-from llmserve_env.planning.capacity.variants import at_load
-from llmserve_env.planning.tuning.constants import Figures, play_constants
+from llmserve_env.planning.tuning.constants import Outcome, play_constants
 from llmserve_env.planning.tuning.halving import halve
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import at_rate
 from llmserve_env.workloads import WorkloadSummary, describe
 
 IDLE_SHARE = 0.02
-"""Share of the capacity at which requests hardly ever meet: what is late there is late everywhere."""
+"""Share of the capacity at which requests hardly ever meet; a request that is late there is late at any load."""
 NUM_CONFIGURATIONS = 24
 MATTERS = 0.01
 """Mean reward per step that a knob must move to matter."""
@@ -32,17 +32,17 @@ class KnobEffect:
 
     name: str
     values: tuple[float, ...]
-    figures: tuple[Figures, ...]
+    outcomes: tuple[Outcome, ...]
 
     @property
     def span(self) -> float:
         """Mean reward per step between its best and its worst value."""
-        rewards = [found.reward for found in self.figures]
+        rewards = [found.reward for found in self.outcomes]
         return max(rewards) - min(rewards)
 
     @property
     def best_value(self) -> float:
-        return self.values[int(np.argmax([found.reward for found in self.figures]))]
+        return self.values[int(np.argmax([found.reward for found in self.outcomes]))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class TaskCheck:
 
     traffic: WorkloadSummary
     loads: tuple[TierLoad, ...]
-    idle: dict[int, Figures]
+    idle: dict[int, Outcome]
     """Per tier: what an almost idle fleet reaches, which no control can exceed."""
-    defaults: Figures
+    defaults: Outcome
     best_knobs: Array
-    best: Figures
+    best: Outcome
     effects: tuple[KnobEffect, ...]
 
     def feasible(self, tier: int, name: str, target: float) -> bool:
@@ -68,31 +68,28 @@ def active_tiers(task: Task) -> tuple[int, ...]:
     return tuple(range(len(TIER_NAMES))) if "quantization_tier" in task.knobs.active else (0,)
 
 
-def check_task(
-    task: Task, num_episodes: int = 3, runner: Runner | None = None, progress: Progress | None = None
-) -> TaskCheck:
-    """Simulate the task shortly; the same figures every time."""
+def check_task(task: Task, num_episodes: int = 3, runner: Runner | None = None) -> TaskCheck:
+    """Simulate the task briefly; the findings are the same every time."""
     runner = runner or Threads()
     seeds = SEED_RANGES["tuning"][:num_episodes]
     traffic = describe(task.workload)
-    loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task), progress)
+    loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task))
     idle = {}
     for load in loads:
         knobs = default_knobs()
         knobs[3] = load.tier
-        quiet = at_load(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
-        idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner, progress)[0]
+        quiet = at_rate(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
+        idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner)[0]
     best = halve(
         task,
-        lambda figures: figures.reward,
+        lambda outcome: outcome.reward,
         num_configurations=NUM_CONFIGURATIONS,
         num_seeds=num_episodes,
         runner=runner,
-        progress=progress,
     ).best
-    defaults = play_constants(task, default_knobs()[None], seeds, runner, progress)[0]
-    effects = tuple(_effect(task, name, best.knobs, seeds, runner, progress) for name in task.knobs.active)
-    return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.figures, effects)
+    defaults = play_constants(task, default_knobs()[None], seeds, runner)[0]
+    effects = tuple(_effect(task, name, best.knobs, seeds, runner) for name in task.knobs.active)
+    return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.outcome, effects)
 
 
 @dataclass(frozen=True)
@@ -106,9 +103,9 @@ class _Load:
         return tier_load(self.task, tier, self.mean_rps)
 
 
-def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner, progress: Progress | None) -> KnobEffect:
+def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner) -> KnobEffect:
     index = next(k for k, knob in enumerate(KNOBS) if knob.name == name)
     values = KNOBS[index].levels
     rows = np.tile(base, (len(values), 1))
     rows[:, index] = values
-    return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner, progress)))
+    return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner)))

@@ -1,4 +1,4 @@
-"""Load against capacity: what a fleet finishes when it is offered more than it can."""
+"""Load against capacity: what a fleet finishes when it is offered more than it can serve."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.rollout import play
-from llmserve_env.planning.capacity.variants import saturated, with_changes
+from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import saturated, with_changes
 
 OVERLOADS = (4.0, 16.0, 64.0)
 """Times the mean rate that are tried until the fleet falls behind."""

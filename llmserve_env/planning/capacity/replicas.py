@@ -1,4 +1,4 @@
-"""How many GPUs a promise needs: the smallest fleet that keeps it, per tier, by bisection that is verified."""
+"""How many GPUs a promise needs: the smallest fleet that keeps it, per tier, found by bisection and verified."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.parallel import Progress, Runner, Threads
-from llmserve_env.evaluation.rollout import SEED_RANGES
-from llmserve_env.planning.capacity.variants import on_fleet
-from llmserve_env.planning.tuning.constants import Figures, play_constants
+from llmserve_env.evaluation.runner import Runner, Threads
+from llmserve_env.evaluation.seeds import SEED_RANGES
+from llmserve_env.planning.tuning.constants import Outcome, play_constants
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import on_fleet
 
 TARGET = 0.95
 MAX_REPLICAS = 64
@@ -31,13 +31,13 @@ class FleetPoint:
     attainment: float
     """Of the class that fares worst, among those that are promised something."""
     knobs: Array
-    figures: Figures
+    outcome: Outcome
     gpu_usd_per_hour: float
 
     @property
     def usd_per_million_output_tokens(self) -> float:
         """GPU hours over tokens written."""
-        tokens_per_hour = self.figures.throughput_tps * 3600.0
+        tokens_per_hour = self.outcome.throughput_tps * 3600.0
         return self.gpu_usd_per_hour / tokens_per_hour * 1e6 if tokens_per_hour else float("inf")
 
 
@@ -70,7 +70,6 @@ class Fleets:
     profile: str | None = None
     num_episodes: int = 3
     runner: Runner = field(default_factory=Threads)
-    progress: Progress | None = None
     known: dict[int, FleetPoint] = field(default_factory=dict)
 
     def point(self, replicas: int) -> FleetPoint:
@@ -79,8 +78,8 @@ class Fleets:
             task = on_fleet(self.task, replicas, self.profile)
             rows = candidates(task, self.tier)
             seeds = SEED_RANGES["tuning"][: self.num_episodes]
-            found = play_constants(task, rows, seeds, self.runner, self.progress)
-            worst = [worst_class(task, figures) for figures in found]
+            found = play_constants(task, rows, seeds, self.runner)
+            worst = [worst_class(task, outcome) for outcome in found]
             best = int(np.argmax(worst))
             price = replicas * task.fleet.costs.price_usd_per_hour
             self.known[replicas] = FleetPoint(replicas, worst[best], rows[best], found[best], price)
@@ -92,7 +91,7 @@ class Fleets:
 
 
 def candidates(task: Task, tier: int) -> Array:
-    """Knobs worth trying on a fleet of a tier: batch caps, drafts and order of service, with the whole KV pool."""
+    """Knobs worth trying on a fleet of one tier: batch caps, drafts and orders of service, with the whole KV pool."""
     active, rests = task.knobs.active, default_knobs()
     caps = BATCH_CAPS if "batch_cap" in active else (rests[0],)
     depths = DEPTHS if "speculation_depth" in active else (0.0,)
@@ -100,10 +99,10 @@ def candidates(task: Task, tier: int) -> Array:
     return np.array([(cap, 1.0, depth, tier, 0.0, order) for cap, depth, order in product(caps, depths, orders)])
 
 
-def worst_class(task: Task, figures: Figures) -> float:
+def worst_class(task: Task, outcome: Outcome) -> float:
     """Attainment of the class that fares worst, among those that are promised something."""
     promised = [service.name for service in task.workload.classes if service.ttft_slo_ms is not None]
-    return min((figures.class_attainment[name] for name in promised), default=1.0)
+    return min((outcome.class_attainment[name] for name in promised), default=1.0)
 
 
 def smallest(keeps: Callable[[int], bool], limit: int) -> tuple[int | None, bool]:
@@ -142,12 +141,11 @@ def find_capacity(
     max_replicas: int = MAX_REPLICAS,
     num_episodes: int = 3,
     runner: Runner | None = None,
-    progress: Progress | None = None,
 ) -> list[TierCapacity]:
     """The smallest fleet of every tier that keeps the task's promises to a share `target` of each class."""
     found = []
     for tier in tiers:
-        fleets = Fleets(task, tier, target, profile, num_episodes, runner or Threads(), progress)
+        fleets = Fleets(task, tier, target, profile, num_episodes, runner or Threads())
         count, is_monotone = smallest(fleets.keeps, max_replicas)
         answer = None if count is None else fleets.point(count)
         points = tuple(fleets.known[size] for size in sorted(fleets.known))

@@ -77,7 +77,7 @@ def _promise_lines(task: Task, found: TaskCheck) -> list[str]:
         if service.ttft_slo_ms is None:
             lines.append(f"  SLO {service.name}: none promised")
             continue
-        idle = {TIER_NAMES[tier]: figures.class_attainment[service.name] for tier, figures in found.idle.items()}
+        idle = {TIER_NAMES[tier]: outcome.class_attainment[service.name] for tier, outcome in found.idle.items()}
         shares = ", ".join(f"{name} {share:.1%}" for name, share in idle.items())
         verdict = "feasible" if max(idle.values()) >= SAFE_ATTAINMENT else "NOT feasible for most requests: raise it"
         lines.append(
@@ -98,7 +98,7 @@ def _knob_lines(found: TaskCheck) -> list[str]:
 def _effect_remark(effect: KnobEffect) -> str:
     if effect.span < MATTERS:
         return " between its best and worst value: hardly matters here"
-    rewards = [figures.reward for figures in effect.figures]
+    rewards = [outcome.reward for outcome in effect.outcomes]
     worst = effect.values[rewards.index(min(rewards))]
     return f" from {knob_value(effect.name, worst)} to {knob_value(effect.name, effect.best_value)}"
 

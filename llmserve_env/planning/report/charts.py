@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -12,7 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.evaluation.markup import embedded
 from llmserve_env.planning.capacity.replicas import TierCapacity, worst_class
 from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ReportData
 from llmserve_env.workloads import sample, schedule
@@ -50,7 +50,7 @@ def svg_uri(draw: Callable[[Any], None], size: tuple[float, float] = SIZE) -> st
         draw(figure.subplots())
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    return embedded(out.getvalue(), "image/svg+xml")
 
 
 def colour_of(data: ReportData, name: str) -> str:
@@ -150,7 +150,7 @@ def draw_pareto(data: ReportData) -> Callable[[Any], None]:
     """Billed cost against attainment on this fleet: every constant that was tried, and the controls."""
 
     def draw(axes: Any) -> None:
-        tried = [(t.figures.cost_usd_per_hour, worst_class(data.task, t.figures)) for t in data.trials]
+        tried = [(t.outcome.cost_usd_per_hour, worst_class(data.task, t.outcome)) for t in data.trials]
         axes.scatter([c for c, _ in tried], [s for _, s in tried], s=9, color="#c9d0d8", label="constants tried")
         front = pareto(tried)
         axes.step(
@@ -158,7 +158,7 @@ def draw_pareto(data: ReportData) -> Callable[[Any], None]:
         )
         for played in data.controls:
             axes.scatter(
-                [played.figures.cost_usd_per_hour], [worst_class(data.task, played.figures)], s=48, zorder=3,
+                [played.outcome.cost_usd_per_hour], [worst_class(data.task, played.outcome)], s=48, zorder=3,
                 color=colour_of(data, played.name), edgecolor="white", label=played.name,
             )  # fmt: skip
         axes.set(xlabel="billed USD per hour", ylabel="requests within SLO")
@@ -193,7 +193,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def draw_over_time(
     data: ReportData,
     label: str,
-    values: Callable[[Episode], Any],
+    values: Callable[[PlayedEpisode], Any],
     *,
     log: bool = False,
     steps: bool = False,

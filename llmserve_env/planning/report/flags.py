@@ -43,7 +43,7 @@ class Flag:
 
 
 def hub_name(model: str) -> str:
-    """What `vllm serve` takes for a model of a profile; the profile's own name where the hub's is not known."""
+    """The name that `vllm serve` takes for a model: the hub's where it is known, otherwise the profile's."""
     return HUB_NAMES.get(model, model)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
+from llmserve_env.evaluation.markup import bullets, cards, page, paragraph
 from llmserve_env.planning.capacity.replicas import cheapest
-from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, Played, ReportData
-from llmserve_env.planning.report.markup import bullets, cards, paragraph
+from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ControlResult, ReportData
 from llmserve_env.planning.report.sections import (
     capacity_section,
     control_section,
@@ -51,12 +51,7 @@ def report_page(data: ReportData, command: str) -> str:
             made_section(data, command),
         ]
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(task.name)}: serving report</title><style>{style}</style></head>\n"
-        f"<body><main>{body}</main></body></html>\n"
-    )
+    return page(f"{task.name}: serving report", style, body)
 
 
 def headline(data: ReportData) -> str:
@@ -77,17 +72,17 @@ def headline(data: ReportData) -> str:
     return f"{first} {_comparison(data, constant, adaptive)}"
 
 
-def _comparison(data: ReportData, constant: Played, adaptive: Played) -> str:
+def _comparison(data: ReportData, constant: ControlResult, adaptive: ControlResult) -> str:
     fleet = f"On the task's {data.task.deployment.replicas} × {gpu_name(data)}"
-    kept = f"{constant.figures.slo_attainment:.1%}"
+    kept = f"{constant.outcome.slo_attainment:.1%}"
     gain = adaptive.score.mean - constant.score.mean
     if gain <= 0.0:
         return f"{fleet} the best constant setting keeps {kept}; adapting (`{adaptive.name}`) gains nothing on top."
-    saved = 1.0 - adaptive.figures.cost_usd_per_hour / constant.figures.cost_usd_per_hour
+    saved = 1.0 - adaptive.outcome.cost_usd_per_hour / constant.outcome.cost_usd_per_hour
     bill = f"{abs(saved):.0%} {'less' if saved > 0 else 'more'} billed"
     return (
         f"{fleet} the best constant setting keeps {kept}; the adaptive policy `{adaptive.name}` keeps "
-        f"{adaptive.figures.slo_attainment:.1%} with {bill} (score {adaptive.score.mean:.2f} against "
+        f"{adaptive.outcome.slo_attainment:.1%} with {bill} (score {adaptive.score.mean:.2f} against "
         f"{constant.score.mean:.2f})."
     )
 
@@ -109,9 +104,9 @@ def summary_cards(data: ReportData) -> str:
             (f"{traffic.mean_rps:.1f} req/s", f"mean traffic, peaks of {traffic.peak_rps:.1f}"),
             (gpus, f"GPUs for {data.options.target:.0%} within SLO, cheapest tier"),
             (cost, "GPU cost per million output tokens at that size"),
-            (f"{defaults.figures.slo_attainment:.1%}", "within SLO with vLLM's defaults"),
-            (f"{constant.figures.slo_attainment:.1%}", "within SLO with the best constant"),
-            (f"{data.adaptive.figures.slo_attainment:.1%}", f"within SLO with `{data.adaptive.name}`"),
+            (f"{defaults.outcome.slo_attainment:.1%}", "within SLO with vLLM's defaults"),
+            (f"{constant.outcome.slo_attainment:.1%}", "within SLO with the best constant"),
+            (f"{data.adaptive.outcome.slo_attainment:.1%}", f"within SLO with `{data.adaptive.name}`"),
         ]
     )
 

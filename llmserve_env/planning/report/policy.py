@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.tasks.task import Task
 
@@ -34,7 +34,7 @@ class TrafficLevel:
     attainment: float
 
 
-def traffic_levels(episodes: Sequence[Episode]) -> list[TrafficLevel]:
+def traffic_levels(episodes: Sequence[PlayedEpisode]) -> list[TrafficLevel]:
     """The policy's knobs in quiet, usual and busy windows; each choice is set against the window before it."""
     window_s = episodes[0].task.window_s
     arrived = np.concatenate([e.trajectory.window["arrived_prompt_tokens"][:-1] for e in episodes])

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.evaluation.play import play
 from llmserve_env.request_table import RequestTable
-from llmserve_env.tasks.files import FieldLines, names_trace, read_mapping
 from llmserve_env.tasks.task import Task
-from llmserve_env.tasks.trace_workload import TracedTraffic, TraceWorkload, read_section, traced_traffic
+from llmserve_env.tasks.trace_workload import Recording, recording_of
 from llmserve_env.units import NEVER_PS, s_to_ps
 from llmserve_env.workloads.traces.fidelity import Fidelity, measure_fidelity
 from llmserve_env.workloads.traces.statistics import span_s
@@ -34,36 +34,29 @@ class RecordedTraffic:
 
 def recorded_traffic(task: Task, constant: Array) -> RecordedTraffic | None:
     """What is known from the task's trace; None for a task without one."""
-    if task.file is None or not names_trace(data := read_mapping(task.file)):
+    recording = recording_of(task)
+    if recording is None:
         return None
-    section = read_section(data, task.file, FieldLines(task.file))
-    traffic = traced_traffic(section, task.file, str(task.file))
-    fidelity = measure_fidelity(traffic.trace, traffic.fitted.spec)
-    return RecordedTraffic(traffic.trace, traffic.notes, fidelity, _replay(task, section, traffic, constant))
+    fidelity = measure_fidelity(recording.trace, recording.fitted.spec)
+    return RecordedTraffic(recording.trace, recording.notes, fidelity, _replay(task, recording, constant))
 
 
-def _replay(task: Task, section: TraceWorkload, traffic: TracedTraffic, constant: Array) -> float | None:
+def _replay(task: Task, recording: Recording, constant: Array) -> float | None:
     """Attainment on stretches of the recording itself, at the task's scale by compressing time."""
-    needed_s = task.steps * task.window_s * section.trace.scale
-    slack_s = span_s(traffic.trace) - needed_s
+    needed_s = task.steps * task.window_s * recording.section.trace.scale
+    slack_s = span_s(recording.trace) - needed_s
     if slack_s < 0.0:
         return None
-    rollouts = Rollouts(task, NUM_STRETCHES)
-    for index, start_s in enumerate(np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()):
-        table = _table(section, traffic.trace, start_s, start_s + needed_s)
-        rollouts.reset(index, index)
-        rollouts.engine.make_room(len(table))
-        rollouts.engine.load(index, table, index)
-    met = judged = 0.0
-    for _ in range(task.steps):
-        rollouts.step(np.tile(constant, (NUM_STRETCHES, 1)))
-        met += float((rollouts.terms["slo"] * rollouts.terms["offered"]).sum())
-        judged += float(rollouts.terms["offered"].sum())
-    return met / judged if judged else None
+    starts_s = np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()
+    stretches = [_table(recording, start_s, start_s + needed_s) for start_s in starts_s]
+    terms = np.array([e.trajectory.terms for e in play(ConstantAgent(constant), task, range(NUM_STRETCHES), stretches)])
+    judged = float(terms["offered"].sum())
+    return float((terms["slo"] * terms["offered"]).sum()) / judged if judged else None
 
 
-def _table(section: TraceWorkload, trace: Trace, start_s: float, stop_s: float) -> RequestTable:
-    table = trace.to_request_table(
+def _table(recording: Recording, start_s: float, stop_s: float) -> RequestTable:
+    section = recording.section
+    table = recording.trace.to_request_table(
         acceptance=section.acceptance.base, scale=section.trace.scale, start_s=start_s, stop_s=stop_s
     )
     slo_ps = [NEVER_PS if c.ttft_slo_ms is None else round(c.ttft_slo_ms * 1e9) for c in section.classes]

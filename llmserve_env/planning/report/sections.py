@@ -9,6 +9,7 @@ import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.knob_values import NAMES
+from llmserve_env.evaluation.markup import bullets, figure, grid, inline, paragraph, section, table
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
 from llmserve_env.planning.capacity.text import knob_value
 from llmserve_env.planning.report.charts import (
@@ -22,8 +23,7 @@ from llmserve_env.planning.report.charts import (
     svg_uri,
 )
 from llmserve_env.planning.report.flags import vllm_command, vllm_flags
-from llmserve_env.planning.report.gather import Played, ReportData
-from llmserve_env.planning.report.markup import bullets, figure, grid, inline, paragraph, section, table
+from llmserve_env.planning.report.gather import ControlResult, ReportData
 from llmserve_env.planning.report.policy import sentences, traffic_levels
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 from llmserve_env.workloads import sample
@@ -39,7 +39,7 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 def traffic_section(data: ReportData) -> str:
-    """What comes, and what it is promised."""
+    """The traffic, and what its classes are promised."""
     t, tables = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
     rows = []
     for name, column, mean in (
@@ -145,9 +145,9 @@ def _capacity_row(one: TierCapacity) -> list[str]:
         f"{a.gpu_usd_per_hour:.2f}",
         f"{a.usd_per_million_output_tokens:.3f}",
         f"{a.attainment:.1%}",
-        f"{a.figures.ttft_p50_ms:,.0f} ms",
-        f"{a.figures.ttft_p99_ms:,.0f} ms",
-        f"{a.figures.itl_p50_ms:.1f} ms",
+        f"{a.outcome.ttft_p50_ms:,.0f} ms",
+        f"{a.outcome.ttft_p99_ms:,.0f} ms",
+        f"{a.outcome.itl_p50_ms:.1f} ms",
     ]
 
 
@@ -187,8 +187,8 @@ def control_section(data: ReportData) -> str:
     )
 
 
-def _control_row(played: Played) -> list[str]:
-    f, score = played.figures, played.score
+def _control_row(played: ControlResult) -> list[str]:
+    f, score = played.outcome, played.score
     return [
         played.name,
         f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]",
@@ -202,7 +202,7 @@ def _control_row(played: Played) -> list[str]:
 
 
 def timeline_section(data: ReportData) -> str:
-    """One seed as the controls lived it."""
+    """One seed under each control."""
     panels: list[tuple[str, str, Any, dict[str, bool]]] = [
         (
             "Time to first token",
@@ -284,7 +284,7 @@ def flags_section(data: ReportData) -> str:
 
 
 def made_section(data: ReportData, command: str) -> str:
-    """Enough to make the page again, and what to keep in mind."""
+    """How to make the page again, and which assumptions it rests on."""
     task = data.task
     facts = [
         f"Command: `{command}`.",

@@ -10,9 +10,10 @@ import numpy as np
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.episode import Episode
-from llmserve_env.evaluation.parallel import Progress, Runner
-from llmserve_env.evaluation.rollout import play
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.evaluation.evaluate import slo_attainment
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.runner import Runner
 from llmserve_env.graders.components import components
 from llmserve_env.graders.references import Reference
 from llmserve_env.tasks.task import Task
@@ -23,8 +24,8 @@ SIDE_BY_SIDE = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What a configuration comes to, as means over episodes."""
+class Outcome:
+    """What a configuration achieves, as means over episodes."""
 
     reward: float
     slo_attainment: float
@@ -39,13 +40,13 @@ class Figures:
     components: dict[str, float]
 
     def score(self, task: Task, reference: Reference) -> float:
-        """Weighted components on the task's scale; of the means, which is close to the mean of episodes' scores."""
+        """The score of the mean components, which is close to the mean of the episodes' scores."""
         weights = task.grader.weights.items()
         return sum(weight * reference.normalised(name, self.components[name]) for name, weight in weights)
 
 
 class _Rows:
-    """An agent that holds other knobs in every episode."""
+    """An agent that holds a different row of knobs in every episode."""
 
     name = "constants"
 
@@ -68,16 +69,16 @@ class _Piece:
     seeds: tuple[int, ...]
 
 
-def figures_of(episodes: Sequence[Episode]) -> Figures:
+def outcome_of(episodes: Sequence[PlayedEpisode]) -> Outcome:
     """Means over finished episodes; latencies are means over the windows that had traffic."""
-    rows = np.mean([_episode_figures(episode) for episode in episodes], axis=0)
+    rows = np.mean([_episode_outcome(episode) for episode in episodes], axis=0)
     measured = [components(episode) for episode in episodes]
     means = {name: float(np.mean([found[name] for found in measured])) for name in measured[0]}
     reward, slo, cost, ttft_p50, ttft_p99, itl, throughput = (float(value) for value in rows)
-    return Figures(reward, slo, cost, ttft_p50, ttft_p99, itl, throughput, _by_class(episodes), means)
+    return Outcome(reward, slo, cost, ttft_p50, ttft_p99, itl, throughput, _by_class(episodes), means)
 
 
-def _by_class(episodes: Sequence[Episode]) -> dict[str, float]:
+def _by_class(episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
     judged = sum(episode.trajectory.window["judged_by_class"].sum(axis=0) for episode in episodes)
     met = sum(episode.trajectory.window["met_by_class_tier"].sum(axis=0) for episode in episodes)
     met = np.asarray(met).reshape(-1, len(TIER_NAMES)).sum(axis=1)
@@ -85,15 +86,14 @@ def _by_class(episodes: Sequence[Episode]) -> dict[str, float]:
     return dict(zip(episodes[0].task.workload.class_names, shares.tolist(), strict=False))
 
 
-def _episode_figures(episode: Episode) -> tuple[float, ...]:
+def _episode_outcome(episode: PlayedEpisode) -> tuple[float, ...]:
     terms, metrics = episode.trajectory.terms, episode.trajectory.metrics
-    offered = float(terms["offered"].sum())
     hours = episode.task.steps * episode.task.window_s / S_PER_HOUR
     is_served = metrics["ttft_p50_ms"] > 0.0
     ttft = metrics[is_served] if is_served.any() else metrics
     return (
         float(terms["reward"].mean()),
-        float((terms["slo"] * terms["offered"]).sum() / offered) if offered else 1.0,
+        slo_attainment(episode),
         float(terms["cost_usd"].sum()) / hours,
         float(ttft["ttft_p50_ms"].mean()),
         float(ttft["ttft_p99_ms"].mean()),
@@ -102,16 +102,14 @@ def _episode_figures(episode: Episode) -> tuple[float, ...]:
     )
 
 
-def _play_piece(piece: _Piece) -> list[Figures]:
+def _play_piece(piece: _Piece) -> list[Outcome]:
     n = len(piece.seeds)
     episodes = play(_Rows(np.repeat(piece.knobs, n, axis=0)), piece.task, list(piece.seeds) * len(piece.knobs))
-    return [figures_of(episodes[i * n : (i + 1) * n]) for i in range(len(piece.knobs))]
+    return [outcome_of(episodes[i * n : (i + 1) * n]) for i in range(len(piece.knobs))]
 
 
-def play_constants(
-    task: Task, knobs: Array, seeds: Sequence[int], runner: Runner, progress: Progress | None = None
-) -> list[Figures]:
-    """Figures of every row of knobs on all seeds."""
+def play_constants(task: Task, knobs: Array, seeds: Sequence[int], runner: Runner) -> list[Outcome]:
+    """The outcome of every row of knobs on all seeds."""
     size = max(SIDE_BY_SIDE // len(seeds), 1)
     pieces = [_Piece(task, knobs[i : i + size], tuple(seeds)) for i in range(0, len(knobs), size)]
-    return [figures for found in runner.map(_play_piece, pieces, progress) for figures in found]
+    return [outcome for found in runner.map(_play_piece, pieces) for outcome in found]

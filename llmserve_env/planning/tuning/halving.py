@@ -1,6 +1,6 @@
 """The best constant by successive halving: many configurations on few seeds, the better ones on more.
 
-Needs nothing beyond the default install, and runs side by side; `search.py` holds Optuna's sequential search.
+It needs only the default install and runs side by side; `search.py` is Optuna's sequential search.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.parallel import Progress, Runner, Threads
-from llmserve_env.evaluation.rollout import SEED_RANGES
-from llmserve_env.planning.tuning.constants import Figures, play_constants
+from llmserve_env.evaluation.runner import Runner, Threads
+from llmserve_env.evaluation.seeds import SEED_RANGES
+from llmserve_env.planning.tuning.constants import Outcome, play_constants
 from llmserve_env.tasks.task import Task
 
-Value = Callable[[Figures], float]
+Value = Callable[[Outcome], float]
 
 KEPT = 3
-"""Of so many configurations one goes on to the next round."""
+"""One in this many configurations reaches the next round."""
 MAX_POLISHES = 4
 KV_LEVELS = tuple(round(0.1 + 0.05 * i, 2) for i in range(19))
 CAP_LEVELS = (8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
@@ -32,7 +32,7 @@ class Trial:
     """A configuration that was played, and on how many seeds."""
 
     knobs: Array
-    figures: Figures
+    outcome: Outcome
     num_seeds: int
 
 
@@ -50,7 +50,7 @@ def levels_of(task: Task) -> list[tuple[float, ...]]:
     rests = default_knobs()
     moves = set(task.knobs.active)
     if len(task.workload.classes) == 1:
-        # With one class there is nobody to serve before anybody.
+        # With one class, priorities cannot change the order of service.
         moves.discard("priority_routing")
     return [
         finer.get(knob.name, knob.levels) if knob.name in moves else (float(rests[k]),) for k, knob in enumerate(KNOBS)
@@ -90,7 +90,6 @@ def halve(
     num_seeds: int = 6,
     seed: int = 0,
     runner: Runner | None = None,
-    progress: Progress | None = None,
     seeds: Sequence[int] = SEED_RANGES["tuning"],
 ) -> HalvingResult:
     """The configuration of highest `value`; the same arguments find the same one, on any runner."""
@@ -100,11 +99,11 @@ def halve(
     played = max(num_seeds // KEPT, 1)
 
     def run(rows: Array, on: int) -> list[Trial]:
-        found = play_constants(task, rows, seeds[:on], runner, progress)
-        fresh = [Trial(row, figures, on) for row, figures in zip(rows, found, strict=True)]
+        found = play_constants(task, rows, seeds[:on], runner)
+        fresh = [Trial(row, outcome, on) for row, outcome in zip(rows, found, strict=True)]
         trials.extend(fresh)
-        # Of equal ones the one nearest to the defaults: a knob that changes nothing stays where it was.
-        return sorted(fresh, key=lambda trial: (-value(trial.figures), changed_knobs(trial.knobs)))
+        # Ties go to the configuration nearest to the defaults, so a knob that changes nothing keeps its default.
+        return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(trial.knobs)))
 
     ranked = run(field, played)
     while played < num_seeds:
@@ -118,7 +117,7 @@ def halve(
             break
         seen |= {tuple(row) for row in fresh}
         challenger = run(np.array(fresh), num_seeds)[0]
-        gain = value(challenger.figures) - value(best.figures)
+        gain = value(challenger.outcome) - value(best.outcome)
         if gain < 0.0 or (gain == 0.0 and changed_knobs(challenger.knobs) >= changed_knobs(best.knobs)):
             break
         best = challenger

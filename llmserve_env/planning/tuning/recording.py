@@ -1,4 +1,4 @@
-"""Constants that were found, kept where the `tuned` agent looks for them, with what it takes to find them again."""
+"""Write the constant of a search to the file that the `tuned` agent reads, with the command that found it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 from llmserve_env.agents.constant import constant_file
 from llmserve_env.arrays import Array
 from llmserve_env.env.knob_values import mapping_from_knobs
-from llmserve_env.evaluation.rollout import SEED_RANGES
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.digest import task_digest
-from llmserve_env.tasks.files import is_shipped
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 
@@ -26,9 +25,8 @@ class TunedConstant:
     score: float
 
 
-def record(task_id: str, found: TunedConstant, command: str, num_trials: int, num_seeds: int) -> Path:
+def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_seeds: int) -> Path:
     """Put a constant into the file that the `tuned` agent reads for this task."""
-    task = load_task(task_id)
     path = constant_file(task)
     data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
     seeds = SEED_RANGES["tuning"][:num_seeds]
@@ -42,7 +40,7 @@ def record(task_id: str, found: TunedConstant, command: str, num_trials: int, nu
         "seeds": f"{seeds.start}..{seeds.stop - 1}",
     }
     # Shipped tasks change their version with their content; a file of your own may change at any time.
-    if task.file is not None and not is_shipped(task.file):
+    if task.own_file is not None:
         entry["task_digest"] = task_digest(task)
     data["tasks"][task.id] = entry
     path.parent.mkdir(parents=True, exist_ok=True)

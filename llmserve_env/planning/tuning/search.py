@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import optuna
@@ -11,7 +11,10 @@ from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
 from llmserve_env.env.knob_values import KNOBS, Knob
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
+from llmserve_env.evaluation.evaluate import result_of
+from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.runner import Runner, Threads
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.recording import TunedConstant
 from llmserve_env.tasks.task import Task
 
@@ -62,20 +65,16 @@ def variations(params: dict[str, float]) -> list[dict[str, float]]:
     return found
 
 
-def search(
-    task: Task, num_trials: int, num_seeds: int, seed: int, progress: Callable[[int], object] | None = None
-) -> TunedConstant:
+def search(task: Task, num_trials: int, num_seeds: int, seed: int, runner: Runner | None = None) -> TunedConstant:
     """The best of `num_trials` constants, polished one knob at a time; the same arguments find the same one."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seeds = list(SEED_RANGES["tuning"][:num_seeds])
+    seeds, runner = list(SEED_RANGES["tuning"][:num_seeds]), runner or Threads()
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_trials // 2)
     study = optuna.create_study(direction="maximize", sampler=sampler)
 
     def objective(trial: optuna.Trial) -> float:
-        score = mean_score(task, _proposal(trial, task), seeds)
-        if progress:
-            progress(1)
-        return score
+        # The sampler needs each score before its next proposal, so there is one piece of work at a time.
+        return runner.map(lambda knobs: mean_score(task, knobs, seeds), [_proposal(trial, task)])[0]
 
     study.enqueue_trial(
         {k.name: v for k, v in zip(KNOBS, default_knobs().tolist(), strict=True) if _is_active(k, task)}

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request
 
 from llmserve_env.engine.knobs import NAMES
-from llmserve_env.env.episode import EpisodeLog
+from llmserve_env.env.episode import ActionLog
 from llmserve_env.errors import ConfigError
-from llmserve_env.models import EpisodeLog as WireEpisodeLog
-from llmserve_env.models import GradeReport, ServeAction
+from llmserve_env.evaluation.baseline import BASELINE_AGENTS, BASELINE_SEED
+from llmserve_env.models import EpisodeLog, GradeReport, ServeAction
 from llmserve_env.server import scoring
 from llmserve_env.server.routes.control import PROBLEMS, client_of
 from llmserve_env.server.schemas import BaselineReport, GraderRequest, SessionId, TaskId
@@ -20,10 +20,10 @@ from llmserve_env.tasks.catalog import BENCHMARK
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 
-def wire_log(log: EpisodeLog) -> WireEpisodeLog:
+def wire_log(log: ActionLog) -> EpisodeLog:
     """The log as it travels; /grader takes it back as it is."""
     actions = [ServeAction.model_validate(dict(zip(NAMES, action, strict=True))) for action in log.actions]
-    return WireEpisodeLog(
+    return EpisodeLog(
         task_id=log.task_id,
         task_version=log.task_version,
         environment_version=log.environment_version,
@@ -51,8 +51,8 @@ def scoring_routes(service: Service) -> APIRouter:
         name, client = asked.session_id or asked.episode_id, client_of(request)
         return await service.slow(lambda: scoring.grade_of(service.sessions.current(name, client).episode))
 
-    @router.get("/log", response_model=WireEpisodeLog, responses=PROBLEMS, summary="The log of a session")
-    async def log(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> WireEpisodeLog:
+    @router.get("/log", response_model=EpisodeLog, responses=PROBLEMS, summary="The log of a session")
+    async def log(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> EpisodeLog:
         """Everything needed to live through the episode again, here or in process."""
         session = await service.quick(service.sessions.current, session_id, client_of(request))
         return wire_log(session.episode.log())
@@ -63,11 +63,11 @@ def scoring_routes(service: Service) -> APIRouter:
     async def baseline(
         task_id: Annotated[TaskId | None, Query()] = None,
         use_openai: Annotated[bool, Query(description="add an LLM that turns the knobs; needs OPENAI_API_KEY")] = False,
-        seed: Annotated[int, Query(ge=0, le=2**32 - 1)] = scoring.BASELINE_SEED,
+        seed: Annotated[int, Query(ge=0, le=2**32 - 1)] = BASELINE_SEED,
     ) -> BaselineReport:
         """The same figures every time, so they are computed once."""
         names = [known_task(task_id).id] if task_id is not None else list(BENCHMARK)
-        agents = (*scoring.BASELINE_AGENTS, *(("llm",) if use_openai else ()))
+        agents = (*BASELINE_AGENTS, *(("llm",) if use_openai else ()))
         results: dict[str, dict[str, GradeReport]] = {}
         for name in names:
             results[name] = {agent: await service.slow(scoring.baseline, name, agent, seed) for agent in agents}

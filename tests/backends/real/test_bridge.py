@@ -16,9 +16,7 @@ from llmserve_env.backends.real import calibration
 from llmserve_env.backends.real.calibration import Probe, cpu_core, front_end_of, pace, profile_of, scaled_profile
 from llmserve_env.backends.real.comparison import (
     Comparison,
-    at_load,
     fleet_like,
-    on_profile,
     phase_errors,
     play_sim,
     report,
@@ -41,6 +39,7 @@ from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.schema import FrontEnd
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import at_rate, on_profile, with_changes
 
 STATUS = Status(
     generation=3,
@@ -135,7 +134,7 @@ def steady(_backend: ServingBackend, _step: int) -> Any:
 
 
 def short(load: float = 1.0) -> Task:
-    return at_load(real_task("tiny_server").model_copy(update={"steps": 35}), load)
+    return at_rate(with_changes(real_task("tiny_server"), steps=35), load)
 
 
 def test_the_probing_load_fills_every_batch_cap_with_traffic_that_the_engine_can_just_carry(

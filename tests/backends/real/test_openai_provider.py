@@ -84,7 +84,7 @@ def test_a_whole_episode_is_served_measured_and_paid() -> None:
         assert spent["usd"] == pytest.approx((spent["prompt_tokens"] + 2 * spent["completion_tokens"]) / 1e6)
         assert seen[-1]["cost_so_far"] <= spent["usd"]
         assert state_of(episode)["step_count"] == len(seen)
-        assert set(components(episode)) >= {"throughput", "slo"}
+        assert set(components(episode.played())) >= {"throughput", "slo"}
         assert view_of(episode.rollouts, len(seen)).features is not None
 
 

@@ -9,9 +9,9 @@ import pytest
 from llmserve_env.planning.capacity.checking import check_task
 from llmserve_env.planning.capacity.load import tier_load
 from llmserve_env.planning.capacity.text import check_text
-from llmserve_env.planning.capacity.variants import at_load, on_fleet, saturated
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import on_fleet
 from llmserve_env.workloads import describe
 from tests.own_tasks import own_task, write_task
 
@@ -26,15 +26,6 @@ def test_capacity_grows_with_the_fleet_and_load_falls(task: Task) -> None:
     one, two = (tier_load(on_fleet(task, n), 0, mean_rps) for n in (1, 2))
     assert two.capacity_rps == pytest.approx(2 * one.capacity_rps, rel=0.1)
     assert two.utilisation == pytest.approx(one.utilisation / 2, rel=0.1)
-
-
-def test_variants_change_what_they_say(task: Task) -> None:
-    assert describe(at_load(task, 0.5).workload).mean_rps == pytest.approx(3.0)
-    assert describe(saturated(task, 4.0).workload).mean_rps == pytest.approx(24.0, rel=0.05)
-    other = on_fleet(task, 3, "h100-80gb.llama-3-8b")
-    assert other.deployment.replicas == 3
-    assert other.deployment.memory_limit_gb == pytest.approx(72, abs=6)
-    assert other.file is None
 
 
 def test_a_check_says_what_matters(task: Task) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from llmserve_env.evaluation.parallel import Threads
+from llmserve_env.evaluation.runner import Threads
+from llmserve_env.planning import freezing
 from llmserve_env.planning.report.gather import ReportData, ReportOptions, gather
-from llmserve_env.planning.tuning import freezing
 from llmserve_env.tasks.catalog import load_task
 from tests.own_tasks import traced_task, write_log, write_task
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llmserve_env.env.rollouts import default_knobs
-from llmserve_env.evaluation.parallel import Threads
+from llmserve_env.evaluation.runner import Threads
 from llmserve_env.planning.tuning.constants import play_constants
 from llmserve_env.planning.tuning.halving import first_field, halve, levels_of, neighbours
 from llmserve_env.tasks.catalog import load_task
@@ -27,15 +27,15 @@ def test_threads_change_nothing(task: Task) -> None:
         for jobs in (1, 2)
     )
     assert [t.knobs.tolist() for t in one.trials] == [t.knobs.tolist() for t in two.trials]
-    assert [t.figures for t in one.trials] == [t.figures for t in two.trials]
+    assert [t.outcome for t in one.trials] == [t.outcome for t in two.trials]
 
 
 def test_the_winner_beats_the_defaults_and_everything_tried_as_long(task: Task) -> None:
     found = halve(task, lambda f: f.reward, num_configurations=9, num_seeds=3)
     seeds = range(200_000, 200_003)
     defaults = play_constants(task, default_knobs()[None], seeds, Threads())[0]
-    assert found.best.figures.reward >= defaults.reward
-    assert found.best.figures.reward == max(t.figures.reward for t in found.trials if t.num_seeds == 3)
+    assert found.best.outcome.reward >= defaults.reward
+    assert found.best.outcome.reward == max(t.outcome.reward for t in found.trials if t.num_seeds == 3)
 
 
 def test_the_field_holds_the_defaults_and_no_configuration_twice(task: Task) -> None:

@@ -47,7 +47,7 @@ def test_variations_change_one_knob_and_stay_in_range() -> None:
 
 
 def test_what_is_recorded_is_what_the_agent_plays(tuned_json: Path) -> None:
-    record("static_workload", TunedConstant(KNOBS_FOUND, 0.9), "llmserve tune", 10, 2)
+    record(load_task("static_workload"), TunedConstant(KNOBS_FOUND, 0.9), "llmserve tune", 10, 2)
     assert tuned_knobs(load_task("static_workload")).tolist() == KNOBS_FOUND.tolist()
     entry = json.loads(tuned_json.read_text(encoding="utf-8"))["tasks"]["static_workload"]
     assert (entry["command"], entry["seeds"], entry["score"]) == ("llmserve tune", "200000..200001", 0.9)
@@ -59,7 +59,7 @@ def test_a_task_without_a_constant_names_the_command(tuned_json: Path) -> None:
 
 
 def test_a_constant_of_another_version_is_refused(tuned_json: Path) -> None:
-    record("static_workload", TunedConstant(KNOBS_FOUND, 0.9), "llmserve tune", 10, 2)
+    record(load_task("static_workload"), TunedConstant(KNOBS_FOUND, 0.9), "llmserve tune", 10, 2)
     data = json.loads(tuned_json.read_text(encoding="utf-8"))
     data["tasks"]["static_workload"]["task_version"] = 99
     tuned_json.write_text(json.dumps(data), encoding="utf-8")

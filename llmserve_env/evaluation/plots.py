@@ -1,8 +1,7 @@
-"""Pictures for reports: scores with intervals, cost against SLO, episode timelines and learning curves."""
+"""Plots of an evaluation: scores with intervals, cost against SLO, episode timelines and learning curves."""
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 from collections.abc import Sequence
@@ -12,27 +11,28 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.evaluation.evaluate import EpisodeResult
+from llmserve_env.evaluation.markup import embedded
 from llmserve_env.evaluation.report import Table
-from llmserve_env.evaluation.rollout import EpisodeResult
 
 DOTS_PER_INCH = 110
 
 
 def png_uri(figure: Figure) -> str:
-    """A picture as text that fits into an HTML file."""
+    """A plot as an address for an HTML page."""
     out = io.BytesIO()
     # A fixed date and no software line: the same results give the same bytes.
     figure.savefig(out, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    return embedded(out.getvalue(), "image/png")
 
 
-def score_figure(table: Table) -> Figure:
+def score_plot(table: Table) -> Figure:
     """Mean score of every agent with its interval, a panel per task."""
     tasks = list(dict.fromkeys(task for rows in table.values() for task in rows))
     figure = Figure(figsize=(4.0 * len(tasks), 0.4 * len(table) + 1.4), layout="constrained")
     for axis, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
-        rows = [(agent, figures[task]["score"]) for agent, figures in table.items() if task in figures]
+        rows = [(agent, by_task[task]["score"]) for agent, by_task in table.items() if task in by_task]
         means = np.array([score.mean for _, score in rows])
         spread = np.abs(np.array([score.ci95 for _, score in rows]).T - means)
         axis.barh([agent for agent, _ in rows], means, xerr=spread, color="#7fa8d1", ecolor="#1f4e79", capsize=3)
@@ -43,7 +43,7 @@ def score_figure(table: Table) -> Figure:
     return figure
 
 
-def pareto_figure(results: Sequence[EpisodeResult]) -> Figure:
+def pareto_plot(results: Sequence[EpisodeResult]) -> Figure:
     """Cost against SLO attainment: an episode per dot, a panel per task."""
     tasks = list(dict.fromkeys(result.task_id for result in results))
     figure = Figure(figsize=(4.2 * len(tasks), 3.6), layout="constrained")
@@ -58,8 +58,8 @@ def pareto_figure(results: Sequence[EpisodeResult]) -> Figure:
     return figure
 
 
-def timeline_figure(episodes: dict[str, Episode]) -> Figure:
-    """One seed as several agents lived it: traffic, reward, TTFT and batch cap."""
+def timeline_plot(episodes: dict[str, PlayedEpisode]) -> Figure:
+    """One seed under several agents: traffic, reward, TTFT and batch cap."""
     first = next(iter(episodes.values()))
     figure = Figure(figsize=(9.0, 6.4), layout="constrained")
     panels = figure.subplots(4, 1, sharex=True)
@@ -78,7 +78,7 @@ def timeline_figure(episodes: dict[str, Episode]) -> Figure:
     return figure
 
 
-def learning_figure(card: dict[str, Any]) -> Figure:
+def learning_plot(card: dict[str, Any]) -> Figure:
     """Training and validation of a policy from its card."""
     curve = card["curve"]
     figure = Figure(figsize=(7.0, 3.8), layout="constrained")

@@ -1,9 +1,25 @@
-"""Small pieces of HTML."""
+"""Pieces of HTML, and whole pages that need nothing from elsewhere: the evaluation and the report are made of them."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from html import escape
+
+
+def page(title: str, style: str, body: str) -> str:
+    """A document with its style sheet inside."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n"
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def embedded(picture: bytes, media_type: str) -> str:
+    """A picture as an address that holds the picture itself."""
+    return f"data:{media_type};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
 def paragraph(text: str, kind: str = "") -> str:

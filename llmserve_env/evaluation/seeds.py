@@ -1,0 +1,14 @@
+"""What each range of seeds is for. The ranges are disjoint, so no result is reported on traffic it was tuned on."""
+
+from __future__ import annotations
+
+from llmserve_env.agents.forecast import FORECAST_SEEDS
+
+SEED_RANGES = {
+    "references": range(100_000, 110_000),
+    "tuning": range(200_000, 210_000),
+    "evaluation": range(300_000, 310_000),
+    "forecast": FORECAST_SEEDS,
+    "training": range(1_000_000, 2**31),
+}
+"""`tuning` finds constants and chooses checkpoints; tables report `evaluation`."""
