@@ -1,4 +1,4 @@
-"""Reference agents on one fixed seed, in process or on a server: the grades that `GET /baseline` reports."""
+"""Play reference agents on one fixed seed, in process or on a server, and print the report of `GET /baseline`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNTIMES = ("in-process", "http")
 
 def add_parser(subparsers: Any) -> None:
     """Add `baseline` to the main command."""
-    parser = subparsers.add_parser("baseline", help="reference agents on one seed", description=__doc__)
+    parser = subparsers.add_parser("baseline", help="play reference agents on one seed", description=__doc__)
     parser.add_argument("--mode", choices=MODES, default=MODES[0], help="static and heuristic, or a language model")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0])
     parser.add_argument("--base-url", default="http://localhost:7860", metavar="URL", help="server of runtime http")

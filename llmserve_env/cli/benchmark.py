@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="document whose results table to rewrite")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_benchmark)
 

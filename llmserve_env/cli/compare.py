@@ -35,9 +35,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="X",
         help="multiples of the task's rate, one run each",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds in a row (default: 1)")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of consecutive seeds (default: 1)")
     parser.add_argument("--agent", default="static", metavar="NAME", help="agent that plays on both (default: static)")
-    parser.add_argument("--steps", type=int, metavar="N", help="windows to play, if fewer than the task has")
+    parser.add_argument("--steps", type=int, metavar="N", help="windows to play (default: the task's number of steps)")
     parser.add_argument("--windows", action="store_true", help="print every window")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the first seed at all loads")
     parser.add_argument("--json", metavar="FILE|-", help="write all figures as JSON")

@@ -24,8 +24,10 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON (to stdout without FILE)")
-    parser.add_argument("--csv", nargs="?", const="-", metavar="FILE", help="write a row per episode")
-    parser.add_argument("--html", metavar="FILE", help="write a report with pictures, in one file")
+    parser.add_argument(
+        "--csv", nargs="?", const="-", metavar="FILE", help="write one CSV row per episode (to stdout without FILE)"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument("--engine", choices=ENGINES, default="local", help="ray: the same as --ray-address local")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_evaluate, program="llmserve evaluate")

@@ -59,8 +59,10 @@ def named_tasks(given: str | None, file: str | None = None) -> tuple[Task, ...]:
 
 def add_runner_arguments(parser: Any) -> None:
     """Options of commands that run pieces of work side by side; `runner_of` reads them."""
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: cores)")
-    parser.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster (`local`: a new one)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+    )
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="run on a Ray cluster (`local` starts one)")
 
 
 @contextmanager

@@ -36,8 +36,8 @@ def add_parser(subparsers: Any) -> None:
         help="constants to try before refining the best (default: 160; for halving 96)",
     )
     parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
-    parser.add_argument("--dry-run", action="store_true", help="print the constants, keep the file as it is")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search")
+    parser.add_argument("--dry-run", action="store_true", help="print the constants and leave the file unchanged")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_tune)
 
