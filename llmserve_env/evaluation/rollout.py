@@ -13,7 +13,7 @@ from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.agents.forecast import FORECAST_SEEDS
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.episode import Episode, Trajectory
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.graders import grade_episode
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
@@ -52,18 +52,18 @@ class EpisodeResult:
 
 def play(agent: Agent, task: Task, seeds: Sequence[int], progress: Progress | None = None) -> list[Episode]:
     """Play the seeds side by side. Each episode comes out as if played alone."""
-    rollouts = Rollouts(task, len(seeds))
+    batch = EpisodeBatch.simulated(task, len(seeds))
     for index, seed in enumerate(seeds):
-        rollouts.reset(index, seed)
+        batch.reset(index, seed)
     agent.reset(task, [stream(seed, POLICY_STREAM) for seed in seeds])
     if isinstance(agent, BranchingAgent):
-        agent.attach(rollouts)
+        agent.attach(batch)
     trajectories = [Trajectory.empty(task.steps) for _ in seeds]
     for step in range(task.steps):
-        knobs = agent.act(view_of(rollouts, step))
-        rollouts.step(knobs)
+        knobs = agent.act(view_of(batch, step))
+        batch.step(knobs)
         for e, trajectory in enumerate(trajectories):
-            trajectory.record(rollouts, e, knobs[e])
+            trajectory.record(batch, e, knobs[e])
         if progress:
             progress(len(seeds))
     return [_finished(task, seed, trajectory) for seed, trajectory in zip(seeds, trajectories, strict=True)]

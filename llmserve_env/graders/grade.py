@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
 from llmserve_env.graders.feedback import feedback_for
@@ -65,7 +65,7 @@ def grade_episode(episode: Episode) -> Grade:
         task_version=episode.task.version,
         seed=int(episode.seed or 0),
         num_steps=episode.step_count,
-        mode=episode.rollouts.mode,
+        mode=episode.mode,
     )
 
 

@@ -30,7 +30,7 @@ def test_an_episode_played_in_a_batch_is_the_episode_played_alone() -> None:
     agent = make_agent("heuristic")
     agent.reset(task, [stream(seed, POLICY_STREAM)])
     while not alone.is_done:
-        alone.step(agent.act(view_of(alone.rollouts, alone.step_count))[0])
+        alone.step(agent.act(view_of(alone.batch, alone.step_count))[0])
     for name in ("terms", "metrics", "window", "knobs", "requested"):
         assert getattr(batched.trajectory, name).tobytes() == getattr(alone.trajectory, name).tobytes()
     assert batched.log() == alone.log()

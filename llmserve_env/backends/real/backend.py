@@ -18,10 +18,10 @@ from llmserve_env.backends.real.spending import Budget
 from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.backends.real.windows import Served, WindowBook
 from llmserve_env.engine.engine import KNOBS_DTYPE
+from llmserve_env.engine.knobs import NAMES, default_knobs, mapping_from_knobs
 from llmserve_env.engine.state import records
+from llmserve_env.env.episode_batch import scoring_record
 from llmserve_env.env.kernels import MEMORY_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
-from llmserve_env.env.knob_values import NAMES, mapping_from_knobs
-from llmserve_env.env.rollouts import default_knobs, scoring_record
 from llmserve_env.errors import EpisodeStateError, ProviderError
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import RewardWeights, Task

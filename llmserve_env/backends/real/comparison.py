@@ -21,7 +21,6 @@ from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import ConfigError
 from llmserve_env.profiles.schema import FrontEnd, Profile
 from llmserve_env.tasks.task import Task

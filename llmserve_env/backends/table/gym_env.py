@@ -13,14 +13,14 @@ from llmserve_env.backends.table.fluid_queue import FluidQueue
 from llmserve_env.backends.table.lookup import LookupTable, draw_jitter, jitter_stream
 from llmserve_env.backends.table.window_records import WindowRecords
 from llmserve_env.engine.engine import KNOBS_DTYPE
+from llmserve_env.engine.knobs import KNOBS, NAMES, default_knobs, mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import records
 from llmserve_env.env.episode import MAX_SEED
+from llmserve_env.env.episode_batch import scoring_record
 from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.kernels import MEMORY_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
-from llmserve_env.env.knob_values import KNOBS, NAMES, mapping_from_knobs
-from llmserve_env.env.rollouts import default_knobs, scoring_record
 from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
 from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.tasks.catalog import load_task

@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.evaluation.parallel import Progress, Runner, Threads
 from llmserve_env.evaluation.rollout import SEED_RANGES
 from llmserve_env.planning.capacity.variants import on_fleet

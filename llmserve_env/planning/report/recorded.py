@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.files import FieldLines, names_trace, read_mapping
 from llmserve_env.tasks.task import Task
@@ -48,17 +48,16 @@ def _replay(task: Task, section: TraceWorkload, traffic: TracedTraffic, constant
     slack_s = span_s(traffic.trace) - needed_s
     if slack_s < 0.0:
         return None
-    rollouts = Rollouts(task, NUM_STRETCHES)
+    batch = EpisodeBatch.simulated(task, NUM_STRETCHES)
     for index, start_s in enumerate(np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()):
         table = _table(section, traffic.trace, start_s, start_s + needed_s)
-        rollouts.reset(index, index)
-        rollouts.engine.make_room(len(table))
-        rollouts.engine.load(index, table, index)
+        batch.simulation.load(index, table, index)
+        batch.start(index)
     met = judged = 0.0
     for _ in range(task.steps):
-        rollouts.step(np.tile(constant, (NUM_STRETCHES, 1)))
-        met += float((rollouts.terms["slo"] * rollouts.terms["offered"]).sum())
-        judged += float(rollouts.terms["offered"].sum())
+        batch.step(np.tile(constant, (NUM_STRETCHES, 1)))
+        met += float((batch.terms["slo"] * batch.terms["offered"]).sum())
+        judged += float(batch.terms["offered"].sum())
     return met / judged if judged else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.parallel import Progress, Runner, Threads
 from llmserve_env.evaluation.pieces import play_agent

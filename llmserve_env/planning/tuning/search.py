@@ -9,8 +9,7 @@ import optuna
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import KNOBS, Knob
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, Knob, default_knobs
 from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
 from llmserve_env.planning.tuning.recording import TunedConstant
 from llmserve_env.tasks.task import Task

@@ -14,7 +14,7 @@ import pytest
 from llmserve_env.agents.agent import view_of
 from llmserve_env.backends.real.episode import RealEpisode
 from llmserve_env.backends.real.settings import RealSettings
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.errors import (
     ConfigError,
@@ -85,7 +85,7 @@ def test_a_whole_episode_is_served_measured_and_paid() -> None:
         assert seen[-1]["cost_so_far"] <= spent["usd"]
         assert state_of(episode)["step_count"] == len(seen)
         assert set(components(episode)) >= {"throughput", "slo"}
-        assert view_of(episode.rollouts, len(seen)).features is not None
+        assert view_of(episode.batch, len(seen)).features is not None
 
 
 def test_an_episode_ends_with_its_task() -> None:
