@@ -54,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
 DOORS: dict[str, tuple[str, ...]] = {
     "aiconfigurator_core": ("llmserve_env/profiles/",),
     "fastapi": ("llmserve_env/server/",),
-    "gymnasium": ("llmserve_env/env/", "llmserve_env/backends/table/gym_env.py", "llmserve_env/tasks/registration.py"),
+    "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py"),
     "joblib": (),
     "numba": ("llmserve_env/engine/kernels/",),
     "openai": ("llmserve_env/agents/llm.py", "llmserve_env/backends/real/"),

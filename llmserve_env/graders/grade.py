@@ -50,6 +50,8 @@ def grade(log: EpisodeLog, task: Task | None = None) -> Grade:
 
 def grade_episode(episode: Episode) -> Grade:
     """Grade an episode that this process has played itself."""
+    if episode.mode == "table":
+        raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
     measured = components(episode)
     reference = reference_for(episode.task)
     weights: dict[str, float] = {str(name): weight for name, weight in episode.task.grader.weights.items()}

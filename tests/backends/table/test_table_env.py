@@ -10,10 +10,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from llmserve_env.backends.table.grid import FIGURES, Grid
-from llmserve_env.backends.table.gym_env import TableBackedEnv
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
+from llmserve_env.env.table_env import TableBackedEnv
 from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
 
