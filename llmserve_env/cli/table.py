@@ -55,9 +55,10 @@ def run_export(args: argparse.Namespace) -> int:
     """`llmserve table export`."""
     from tqdm import tqdm
 
-    from llmserve_env.backends.table.export import export_table, on_profile
+    from llmserve_env.backends.table.export import export_table
     from llmserve_env.backends.table.grid import FULL_GRID, QUICK_GRID
     from llmserve_env.tasks.catalog import load_task
+    from llmserve_env.tasks.variants import on_profile
 
     if args.output.exists() and not args.overwrite:
         raise ConfigError(f"{args.output} exists; give another name or --overwrite")

@@ -40,9 +40,7 @@ class TableBackedEnv(LLMServeGymEnv):
         render_mode: str | None = None,
     ) -> None:
         task = task if isinstance(task, Task) else load_task(task)
-        loaded = (
-            table if isinstance(table, LookupTable) else LookupTable.load(table, task.deployment.memory_limit_gb)
-        )
+        loaded = table if isinstance(table, LookupTable) else LookupTable.load(table, task.deployment.memory_limit_gb)
         backend = TableBackend(task, loaded)
         _require_cover(loaded, action_encoding)
         super().__init__(task, action_encoding, render_mode, backend)

@@ -69,8 +69,10 @@ class Provider(Protocol):
     """One engine, for one episode at a time. `stream` runs in the event loop of the load; the rest outside it."""
 
     name: str
+    is_metered: bool
+    """Whether its tokens are billed, instead of the time of GPUs."""
     limiter: Limiter | None
-    """Where the batch cap is kept on our side; None where the engine keeps it itself."""
+    """Holds the batch cap on the client's side; None where the engine does so itself."""
     unsupported: Mapping[str, str]
     """Knobs that can never be turned here, and why."""
 

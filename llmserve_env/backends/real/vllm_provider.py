@@ -27,6 +27,7 @@ class VllmProvider(OpenAIProvider):
     """Batch cap, KV budget, speculation depth and priorities at run time; tier and split need a restart."""
 
     name = "vllm"
+    is_metered = False
     unsupported: Mapping[str, str] = MappingProxyType({"quantization_tier": RESTART, "prefill_decode_split": RESTART})
 
     def __init__(self, settings: RealSettings) -> None:

@@ -1,4 +1,4 @@
-"""From a task to a parquet lookup table, with what made it."""
+"""Export of a task as a parquet lookup table, with metadata that says what made it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,14 @@ import pyarrow.parquet as pq
 from llmserve_env.arrays import Array
 from llmserve_env.backends.table.grid import AXES, COLUMNS, Grid, GridPoint
 from llmserve_env.backends.table.saturation import SAMPLE_SEED, saturate
-from llmserve_env.errors import ConfigError
 from llmserve_env.profiles.store import load_profile
-from llmserve_env.tasks.task import Task, parse_task
-from llmserve_env.units import bytes_to_gb
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
 METADATA_KEY = b"llmserve_table"
 SIDE_BY_SIDE = 40
 """Points advanced in one compiled call: enough to hide the call, few enough for a smooth progress bar."""
 _TYPES = {name: pa.float64() for name in COLUMNS} | {name: pa.int32() for name in AXES if name != "kv_budget"}
-
-
-def on_profile(task: Task, profile: str | None = None, memory_limit_gb: float | None = None) -> Task:
-    """The task on another GPU or with another memory limit; its id stays, so results must name both."""
-    deployment = task.deployment.model_dump()
-    deployment |= {"profile": profile} if profile is not None else {}
-    deployment |= {"memory_limit_gb": memory_limit_gb} if memory_limit_gb is not None else {}
-    card_gb = bytes_to_gb(load_profile(deployment["profile"]).costs().memory_bytes)
-    if deployment["memory_limit_gb"] > card_gb:
-        raise ConfigError(
-            f"a memory limit of {deployment['memory_limit_gb']:g} GB exceeds the {card_gb:.1f} GB of "
-            f"{deployment['profile']}: pass a smaller one"
-        )
-    return parse_task(task.model_dump(by_alias=True) | {"deployment": deployment}, task.id)
 
 
 def measure_grid(task: Task, grid: Grid, progress: Callable[[int], object] = lambda done: None) -> dict[str, Array]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from llmserve_env.backends.table.export import on_profile
 from llmserve_env.backends.table.grid import GridPoint
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.backends.table.saturation import (
@@ -24,6 +23,7 @@ from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.errors import ConfigError
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import on_profile
 from llmserve_env.units import PS_PER_MS, s_to_ps
 from llmserve_env.workloads import sample
 

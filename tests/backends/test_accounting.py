@@ -1,4 +1,4 @@
-"""The same timestamps give the same figures as in the simulator: its own decision log is played into a window book."""
+"""The same timestamps give the same figures as in the simulator: its decision log is entered into a window book."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmserve_env.backends.real.windows import Served, WindowBook
+from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import ABANDONED, LOG_EMIT, LOG_FINISH, REJECTED
@@ -54,7 +54,7 @@ def enter(book: WindowBook, at_ps: int, q: int, what: str, tokens: int) -> None:
         case "finish":
             book.finish(q, at_ps)
         case "reject":
-            book.reject(q)
+            book.reject(q, at_ps)
         case "abandon":
             book.abandon(q, at_ps)
 
@@ -77,22 +77,21 @@ def assert_equal(book: WindowBook, counted: Any, figures: Any) -> None:
 def test_the_figures_are_the_simulators(task_id: str, batch_cap: int) -> None:
     task = load_task(task_id)
     table = sample(task.workload, 5)
-    engine, book = Engine(task.fleet, table, 5, log_rows=LOG_ROWS), WindowBook()
+    engine, book = Engine(task.fleet, table, 5, log_rows=LOG_ROWS), WindowBook(task.fleet)
+    book.reset(len(table))
     taken = arrived = 0
     known: set[int] = set()
     for step in range(25):
-        opened_ps, closed_ps = step * task.window_ps, (step + 1) * task.window_ps
+        closed_ps = (step + 1) * task.window_ps
         engine.serve(ServingKnobs(batch_cap=batch_cap), closed_ps)
         figures = engine.measure()[0]
-        book.open(opened_ps)
         due = int(np.searchsorted(table.arrival_at_ps, closed_ps, side="right"))
-        for q in range(arrived, due):
-            prompt, priority = int(table.prompt_tokens[q]), int(table.priority[q])
-            book.arrive(q, Served(int(table.arrival_at_ps[q]), prompt, priority, int(table.ttft_slo_ps[q])))
+        new = slice(arrived, due)
+        book.arrive(table.arrival_at_ps[new], table.prompt_tokens[new], table.priority[new], table.ttft_slo_ps[new])
         rows = engine.state.log[taken : int(engine.state.environment[0]["log_count"])]
         arrived, taken = due, taken + len(rows)
         for event in sorted(happenings(rows) + lost(engine, known)):
             enter(book, *event)
-        book.close(closed_ps)
+        book.close_window(closed_ps)
         assert_equal(book, engine.state.window[0], figures)
     assert taken < LOG_ROWS
