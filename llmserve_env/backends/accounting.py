@@ -99,10 +99,18 @@ class WindowBook:
         self._add(ABANDON, request, at_ps)
 
     def _add(self, kind: int, request: ArrayLike, at_ps: ArrayLike, tokens: ArrayLike = 0, gap_ps: int = 0) -> None:
-        events = records((np.size(request),), EVENT_DTYPE)
+        events = np.zeros(np.size(request), EVENT_DTYPE)
         events["kind"], events["request"], events["at_ps"] = kind, request, at_ps
         events["tokens"], events["gap_ps"] = tokens, gap_ps
         self._events.append(events)
+
+    def _take_events(self) -> Array:
+        """The events of the window, in order of time."""
+        noted = np.concatenate([np.zeros(0, EVENT_DTYPE), *self._events])
+        self._events = []
+        events = records(noted.shape, EVENT_DTYPE)
+        events[:] = noted[np.argsort(noted["at_ps"], kind="stable")]
+        return events
 
     def close_window(
         self,
@@ -120,9 +128,7 @@ class WindowBook:
             counts: counters that events do not tell (fields of `WINDOW_DTYPE`).
             gauges: metrics that only the backend can read (fields of `METRICS_DTYPE`).
         """
-        events = np.concatenate([records((0,), EVENT_DTYPE), *self._events])
-        self._events = []
-        events = events[np.argsort(events["at_ps"], kind="stable")]
+        events = self._take_events()
         self._state.environment[0]["quantization_tier"] = tier
         record_window(self._state, self.num_requests, events, now_ps)
         for name, value in (counts or {}).items():

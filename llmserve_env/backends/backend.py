@@ -8,8 +8,10 @@ from typing import Any, Literal, Protocol
 from llmserve_env.arrays import Array
 from llmserve_env.tasks.task import Task
 
-Mode = Literal["sim", "table", "real"]
-"""What served an episode. Only simulated and real episodes appear on the wire."""
+Mode = Literal["sim", "real"]
+"""What served an episode that has a log and a grade."""
+BackendMode = Literal[Mode, "table"]
+"""What serves an episode. One on a lookup table has neither log nor grade, so its mode never leaves the process."""
 
 
 class ServingBackend(Protocol):
@@ -18,7 +20,7 @@ class ServingBackend(Protocol):
     `env.episode_batch.EpisodeBatch` validates and holds knobs before a window, and scores it afterwards.
     """
 
-    mode: Mode
+    mode: BackendMode
     task: Task
     num_episodes: int
     window: Array

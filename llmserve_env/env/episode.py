@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import Mode, ServingBackend
+from llmserve_env.backends.backend import BackendMode, Mode, ServingBackend
 from llmserve_env.backends.simulated import SimulatedBackend
 from llmserve_env.engine.knobs import KNOBS, NAMES
 from llmserve_env.engine.layout import COUNTERS_DTYPE
@@ -104,7 +104,7 @@ class Episode:
         self._schedule = None
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> BackendMode:
         return self.batch.backend.mode
 
     @property
@@ -158,7 +158,9 @@ class Episode:
 
     def log(self) -> EpisodeLog:
         """The causes of what has happened so far."""
-        n = self.step_count
+        n, mode = self.step_count, self.mode
+        if mode == "table":
+            raise EpisodeStateError("an episode on a lookup table has no log; play the task in the simulator")
         return EpisodeLog(
             task_id=self.task.id,
             task_version=self.task.version,
@@ -166,7 +168,7 @@ class Episode:
             seed=int(self.seed or 0),
             actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
             rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
-            mode=self.mode,
+            mode=mode,
         )
 
     def close(self, reason: str | None = None) -> None:

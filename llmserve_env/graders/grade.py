@@ -50,7 +50,8 @@ def grade(log: EpisodeLog, task: Task | None = None) -> Grade:
 
 def grade_episode(episode: Episode) -> Grade:
     """Grade an episode that this process has played itself."""
-    if episode.mode == "table":
+    mode = episode.mode
+    if mode == "table":
         raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
     measured = components(episode)
     reference = reference_for(episode.task)
@@ -67,7 +68,7 @@ def grade_episode(episode: Episode) -> Grade:
         task_version=episode.task.version,
         seed=int(episode.seed or 0),
         num_steps=episode.step_count,
-        mode=episode.mode,
+        mode=mode,
     )
 
 

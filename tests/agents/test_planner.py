@@ -53,7 +53,7 @@ def test_a_branch_goes_on_as_the_episode_does(task: str) -> None:
 
 def test_branching_leaves_the_episode_alone() -> None:
     plain, branched = served("bursty_workload", 5, 10), served("bursty_workload", 5, 10)
-    branches = Branches(branched.task, 2)
+    branches = Branches.simulated(branched.task, 2)
     branches.split_off(branched, 0, until_ps=15 * branched.task.window_ps)
     branches.mean_reward(Plans(np.tile(KNOBS, (5, 2, 1)), np.full((5, 2), 0.1)), used=0.2)
     for batch in (plain, branched):

@@ -12,6 +12,7 @@ from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import ABANDONED, LOG_EMIT, LOG_FINISH, REJECTED
 from llmserve_env.tasks.catalog import load_task
+from llmserve_env.units import PS_PER_MS, PS_PER_S
 from llmserve_env.workloads import sample
 
 COUNTERS = ("arrived", "arrived_prompt_tokens", "finished", "rejected", "abandoned", "output_tokens", "itl_samples")
@@ -95,3 +96,52 @@ def test_the_figures_are_the_simulators(task_id: str, batch_cap: int) -> None:
         book.close_window(closed_ps)
         assert_equal(book, engine.state.window[0], figures)
     assert taken < LOG_ROWS
+
+
+def book_of_two() -> WindowBook:
+    """Two requests that arrive at 0 and 100 ms, with an SLO of 500 ms."""
+    book = WindowBook(load_task("static_workload").fleet)
+    book.reset(2)
+    assert book.arrive([0, 100 * PS_PER_MS], 50, 0, 500 * PS_PER_MS).tolist() == [0, 1]
+    return book
+
+
+def test_a_request_is_judged_once_however_it_ends() -> None:
+    book = book_of_two()
+    book.close_window(PS_PER_S)
+    assert (book.window[0]["judged_by_class"][0], book.window[0]["met_by_class_tier"].sum()) == (2, 0)
+    assert book.metrics[0]["oldest_wait_ms"] == 1000.0
+    book.tokens(0, PS_PER_S + 1, 1)
+    book.finish(0, PS_PER_S + 2)
+    book.reject(1, PS_PER_S + 3)
+    book.close_window(2 * PS_PER_S)
+    assert (book.window[0]["judged_by_class"][0], book.window[0]["rejected"], book.window[0]["finished"]) == (0, 1, 1)
+    assert book.metrics[0]["oldest_wait_ms"] == 0.0
+
+
+def test_tokens_that_arrive_together_share_their_gap_and_a_request_ends_with_its_last_token() -> None:
+    book = book_of_two()
+    for at_ms, count in ((200, 1), (260, 3)):
+        book.tokens(0, at_ms * PS_PER_MS, count)
+    book.finish(0, 300 * PS_PER_MS)
+    book.close_window(PS_PER_S)
+    window, progress = book.window[0], book.progress[0]
+    assert (window["output_tokens"], window["itl_samples"], window["tpot_sum_ps"]) == (4, 3, 20 * PS_PER_MS)
+    assert book.metrics[0]["itl_p50_ms"] == pytest.approx(20.0, rel=0.01)
+    assert progress["finished_at_ps"] == progress["last_token_at_ps"] == 260 * PS_PER_MS
+
+
+def test_the_wait_of_a_client_that_leaves_counts_and_is_missed() -> None:
+    book = book_of_two()
+    book.tokens(0, 40 * PS_PER_MS, 1)
+    book.abandon(1, 400 * PS_PER_MS)
+    book.close_window(PS_PER_S, tier=2, counts={"preemptions": 3}, gauges={"queue_depth": 7.0})
+    assert book.window[0]["met_by_class_tier"].tolist()[:3] == [0, 0, 1]
+    assert (book.metrics[0]["ttft_p50_ms"], book.metrics[0]["ttft_p99_ms"]) == (40.0, 300.0)
+    assert (book.window[0]["abandoned"], book.window[0]["preemptions"]) == (1, 3)
+    assert (book.metrics[0]["slo_attainment"], book.metrics[0]["queue_depth"]) == (0.5, 7.0)
+
+
+def test_more_requests_than_there_is_room_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="room for 2 requests"):
+        book_of_two().arrive([200 * PS_PER_MS], 50, 0, PS_PER_S)

@@ -8,7 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
-from llmserve_env.backends.backend import Mode
+from llmserve_env.backends.backend import BackendMode
 from llmserve_env.backends.table.fluid_queue import FluidQueue, ServedWindow
 from llmserve_env.backends.table.lookup import LookupTable, draw_jitter, jitter_stream
 from llmserve_env.engine.knobs import named
@@ -26,7 +26,7 @@ class TableBackend:
     that a table cannot know stay 0; docs/tables.md lists them.
     """
 
-    mode: Mode = "table"
+    mode: BackendMode = "table"
     num_episodes = 1
     stopped: str | None = None
     window_budget_usd: float | None = None
