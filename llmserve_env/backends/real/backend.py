@@ -50,6 +50,7 @@ class LiveBackend:
         self._table: RequestTable | None = None
         self._number: dict[int, int] = {}
         """Row of the request table -> number in the book; requests that were not sent have none."""
+        self._failures: dict[str, int] = {}
         self._seed = self._num_windows = 0
         self.origin_s = self._closed_at_s = self._ends_at_s = self._paused_s = 0.0
         self._cursor = self._skipped = self._shortened = 0
@@ -71,7 +72,7 @@ class LiveBackend:
         self.book.reset(0)
         self.book.close_window(1)
         self.book.reset(len(self._table))
-        self.stopped, self._number = None, {}
+        self.stopped, self._number, self._failures = None, {}, {}
         self.window_usd = self._billed_usd = 0.0
         self._cursor = self._skipped = self._shortened = self._num_windows = 0
         self._applied = provider.apply(mapping_from_knobs(default_knobs().tolist()))
@@ -163,6 +164,7 @@ class LiveBackend:
 
     def _count(self, provider: Provider, player: LoadPlayer) -> None:
         """Close the window: enter what happened into the book, with the engine's own figures."""
+        self._failures = dict(player.failures)
         now_s = time.monotonic()
         if player.dead is not None:
             raise player.dead
@@ -213,7 +215,7 @@ class LiveBackend:
                 "in_force": self._applied.in_force,
                 "unsupported_knobs": self._applied.unsupported,
                 "unmeasured": [name for name, value in asdict(gauges).items() if value is None],
-                "failures": dict(player.failures) if player else {},
+                "failures": self._failures,
                 "open_requests": player.num_open if player else 0,
                 "not_sent": self._skipped,
                 "shortened": self._shortened,

@@ -193,8 +193,9 @@ class LoadPlayer:
             self.budget.settle(reserved, (used[0] or (call.prompt_tokens if used[1] else 0), used[1]))
 
     def _fail(self, call: Call, reason: str) -> None:
-        self.failures[reason] += 1
+        # The event comes first, so that a reader of the counter finds every counted failure among the events.
         self._happened(Happening.FAILED, call)
+        self.failures[reason] += 1
         self._lost_in_a_row = self._lost_in_a_row + 1 if reason == "no connection" else 0
         if self._lost_in_a_row >= LOST_IN_A_ROW:
             self._die(ProviderError(f"the engine is gone: {LOST_IN_A_ROW} requests in a row found no connection"))
