@@ -14,7 +14,8 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.tasks.task import KNOB_NAMES, Task
 from llmserve_env.units import PS_PER_S
 
@@ -88,7 +89,6 @@ class RuleAgent:
         self.name = name
         self._rule = rule
         self._foresight = foresight
-        self._rollouts: Rollouts | None = None
         self._load = np.empty(0)
         self._acceptance = np.empty(0)
         self._active = np.empty(0)
@@ -98,11 +98,11 @@ class RuleAgent:
         self._active = np.array([name in task.knobs.active for name in KNOB_NAMES])
         self._load = np.zeros((len(rngs), task.steps))
 
-    def attach(self, rollouts: Rollouts) -> None:
+    def attach(self, batch: EpisodeBatch) -> None:
         """Receive the prompt tokens of every second; only `_is_surge` decides how many of them may be used."""
-        steps, replicas = rollouts.task.steps, rollouts.task.deployment.replicas
-        requests, environment = rollouts.engine.state.requests, rollouts.engine.state.environment
-        for e in range(rollouts.num_episodes):
+        steps, replicas = batch.task.steps, batch.task.deployment.replicas
+        requests, environment = batch.engine.state.requests, batch.engine.state.environment
+        for e in range(batch.num_episodes):
             rows = requests[e, : int(environment["num_requests"][e])]
             second = rows["arrival_at_ps"] // PS_PER_S
             tokens = np.bincount(second, weights=rows["prompt_tokens"], minlength=steps)[:steps]

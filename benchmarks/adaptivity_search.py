@@ -13,9 +13,8 @@ import numpy as np
 from benchmarks.adaptive_rule import GRID, START, Rule, RuleAgent
 from benchmarks.adaptivity_data import FILE, found, keep
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import KNOBS, default_knobs, mapping_from_knobs
 from llmserve_env.env.episode import PlayedEpisode
-from llmserve_env.env.knob_values import KNOBS, mapping_from_knobs
-from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.search import mean_score

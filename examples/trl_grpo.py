@@ -23,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from llmserve_env import LLMServeEnv
 from llmserve_env.agents.llm_prompt import observation_text, parse_action, system_prompt, user_prompt
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.evaluation.remote import view_from_wire
 from llmserve_env.evaluation.seeds import SEED_RANGES

@@ -16,7 +16,7 @@ MAX_LINES = 300
 _BASE = {"arrays", "errors", "units", "rng", "version"}
 _ENGINE = _BASE | {"request_table"}
 _TASKS = _ENGINE | {"engine", "workloads", "profiles"}
-_BACKENDS = _TASKS | {"tasks"}
+_BACKENDS = _TASKS | {"tasks", "llm_prices"}
 _ENV = _BACKENDS | {"backends"}
 _AGENTS = _ENV | {"env"}
 _EVALUATION = _AGENTS | {"graders", "agents"}
@@ -29,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "arrays": set(),
     "errors": set(),
     "version": set(),
+    "llm_prices": set(),
     "units": {"errors"},
     "rng": {"errors", "units"},
     "request_table": _BASE,
@@ -54,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
 DOORS: dict[str, tuple[str, ...]] = {
     "aiconfigurator_core": ("llmserve_env/profiles/",),
     "fastapi": ("llmserve_env/server/",),
-    "gymnasium": ("llmserve_env/env/", "llmserve_env/backends/table/gym_env.py", "llmserve_env/tasks/registration.py"),
+    "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py"),
     "joblib": (),
     "numba": ("llmserve_env/engine/kernels/",),
     "openai": ("llmserve_env/agents/llm.py", "llmserve_env/backends/real/"),

@@ -9,9 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import ServingBackend
-from llmserve_env.env.features import NUM_FEATURES, encode_features
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.tasks.task import Task
 
 
@@ -52,20 +50,17 @@ class Agent(Protocol):
 class BranchingAgent(Agent, Protocol):
     """An agent that needs the simulator itself, to try things out before it acts."""
 
-    def attach(self, rollouts: Rollouts) -> None:
+    def attach(self, batch: EpisodeBatch) -> None:
         """Called once per batch of episodes, after their reset."""
 
 
-def view_of(rollouts: ServingBackend, step: int) -> AgentView:
+def view_of(batch: EpisodeBatch, step: int) -> AgentView:
     """The view of episodes in process. Its arrays are copies: an agent cannot reach into the simulator."""
-    features = np.empty((rollouts.num_episodes, NUM_FEATURES), np.float32)
-    steps = rollouts.task.steps
-    encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, steps, features)
     return AgentView(
-        task=rollouts.task,
+        task=batch.task,
         step=step,
-        metrics=rollouts.metrics.copy(),
-        preemptions=rollouts.window["preemptions"].copy(),
-        knobs=rollouts.memory["current"].copy(),
-        features=features,
+        metrics=batch.metrics.copy(),
+        preemptions=batch.window["preemptions"].copy(),
+        knobs=batch.knobs.copy(),
+        features=batch.features(),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.agents.plans import KV, Plans
 from llmserve_env.arrays import Array
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 
 _WHOLE = ("environment", "replicas", "window", "cache", "block_table")
 _PER_REQUEST = ("progress", "requests")
@@ -18,10 +18,10 @@ def _rows_as_bytes(array: Array) -> Array:
     return array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
 
 
-class Branches(Rollouts):
+class Branches(EpisodeBatch):
     """Slots that are set to the present of another batch's episode, then advance on their own."""
 
-    def split_off(self, source: Rollouts, index: int, until_ps: int) -> None:
+    def split_off(self, source: EpisodeBatch, index: int, until_ps: int) -> None:
         """Make every slot the present of episode `index`, with its own traffic up to `until_ps`."""
         room = source.engine.state.progress.shape[1]
         self.engine.make_room(room)
@@ -35,10 +35,10 @@ class Branches(Rollouts):
             _rows_as_bytes(getattr(mine, name))[:, first:last] = _rows_as_bytes(getattr(theirs, name))[
                 index, first:last
             ]
-        self.memory[:] = source.memory[index]
-        self._until[:] = theirs.environment["now_ps"][index]
+        self.control[:] = source.control[index]
+        self.simulation.resume_clock()
 
-    def _live_rows(self, source: Rollouts, index: int, until_ps: int) -> tuple[int, int]:
+    def _live_rows(self, source: EpisodeBatch, index: int, until_ps: int) -> tuple[int, int]:
         """Requests that may still matter before `until_ps`; the rest need no copy."""
         environment, state = source.engine.state.environment[index], source.engine.state
         arrived, total = int(environment["next_arrival"]), int(environment["num_requests"])
@@ -66,7 +66,7 @@ class Branches(Rollouts):
         for step in range(len(plans.knobs)):
             self.step(plans.at(step, in_use))
             total += self.terms["reward"]
-            in_use = self.metrics["kv_cache_occupancy"] * self.memory["current"][:, KV]
+            in_use = self.metrics["kv_cache_occupancy"] * self.knobs[:, KV]
         return total / len(plans.knobs)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import knobs_from_mapping
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs, knobs_from_mapping
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.task import Task

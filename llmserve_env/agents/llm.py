@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.llm_prompt import action_schema, observation_text, parse_action, system_prompt, user_prompt
 from llmserve_env.arrays import Array
 from llmserve_env.errors import InvalidActionError, LLMServeError, MissingCredentialError
+from llmserve_env.llm_prices import prices_of
 from llmserve_env.tasks.task import Task
 
 DEFAULT_MODEL = "gpt-4.1-mini"
@@ -69,13 +68,12 @@ class LlmUsage:
 
     def cost_usd(self, settings: LlmSettings) -> float | None:
         """Price of the tokens; None where the model's prices are not known."""
-        listed = json.loads(files("llmserve_env.agents").joinpath("data/llm_prices.json").read_text(encoding="utf-8"))
-        price_in, price_out = listed["models"].get(settings.model, (None, None))
-        price_in = price_in if settings.price_in_usd_per_million is None else settings.price_in_usd_per_million
-        price_out = price_out if settings.price_out_usd_per_million is None else settings.price_out_usd_per_million
+        price_in, price_out = prices_of(
+            settings.model, settings.price_in_usd_per_million, settings.price_out_usd_per_million
+        )
         if price_in is None or price_out is None:
             return None
-        return float(self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
+        return (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
 
     def report(self, settings: LlmSettings) -> dict[str, Any]:
         """For JSON reports."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.knob_values import KNOBS, NAMES, Knob, knobs_from_mapping, mapping_from_knobs
+from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, knobs_from_mapping, mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.task import Task
 

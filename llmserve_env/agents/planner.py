@@ -17,7 +17,8 @@ from llmserve_env.agents.constant import tuned_knobs
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.agents.plans import KV, candidate_plans
 from llmserve_env.arrays import Array
-from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 
@@ -36,7 +37,7 @@ class PlannerAgent:
     def __init__(self, constant: Array | None = None) -> None:
         self._constant = constant
         """What plans vary; the tuned constant of the task where none is given."""
-        self._rollouts: Rollouts | None = None
+        self._batch: EpisodeBatch | None = None
         self._branches: Branches | None = None
         self._forecast: Forecast | None = None
         self._task: Task | None = None
@@ -50,25 +51,25 @@ class PlannerAgent:
         self._base = known_constant(task) if self._constant is None else self._constant
         self._arrived = []
 
-    def attach(self, rollouts: Rollouts) -> None:
-        self._rollouts = rollouts
+    def attach(self, batch: EpisodeBatch) -> None:
+        self._batch = batch
         if self._branches is None:
-            plans = candidate_plans(rollouts.task, self._base, self._base, self.margins, 1)
-            self._branches = Branches(rollouts.task, plans.num_plans * self.num_hypotheses)
+            plans = candidate_plans(batch.task, self._base, self._base, self.margins, 1)
+            self._branches = Branches.simulated(batch.task, plans.num_plans * self.num_hypotheses)
 
     def act(self, view: AgentView) -> Array:
-        if self._rollouts is None or self._branches is None:
-            raise EpisodeStateError(f"{self.name} needs the simulator in process: attach(rollouts) before acting")
+        if self._batch is None or self._branches is None:
+            raise EpisodeStateError(f"{self.name} needs the simulator in process; call attach() before act()")
         if view.step > 0:
             self._arrived.append(np.rint(view.metrics["window_rate_rps"] * view.task.window_s))
-        return np.array([self._plan(view, e, self._rollouts, self._branches) for e in range(view.num_episodes)])
+        return np.array([self._plan(view, e, self._batch, self._branches) for e in range(view.num_episodes)])
 
-    def _plan(self, view: AgentView, index: int, rollouts: Rollouts, branches: Branches) -> Array:
+    def _plan(self, view: AgentView, index: int, batch: EpisodeBatch, branches: Branches) -> Array:
         num_steps = min(self.horizon_steps, view.task.steps - view.step)
         plans = candidate_plans(view.task, view.knobs[index], self._base, self.margins, num_steps)
         now_ps = view.step * view.task.window_ps
         until_ps = now_ps + num_steps * view.task.window_ps
-        branches.split_off(rollouts, index, until_ps)
+        branches.split_off(batch, index, until_ps)
         if self._forecast is not None:
             self._imagine(self._forecast, branches, index, (now_ps, until_ps))
         used = float(view.metrics["kv_cache_occupancy"][index] * view.knobs[index, KV])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import KNOBS
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.tasks.task import KNOB_NAMES, Task
 
 CAP, KV, DEPTH, TIER, SPLIT, PRIORITY = range(len(KNOB_NAMES))

@@ -12,8 +12,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.features import FEATURES
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION

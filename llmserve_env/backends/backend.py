@@ -1,40 +1,53 @@
-"""What an episode needs of whatever serves its requests: the simulator, or a real engine."""
+"""What the step loop needs of whatever serves its requests: the simulator, a lookup table or a live engine."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, Protocol
 
 from llmserve_env.arrays import Array
 from llmserve_env.tasks.task import Task
 
 Mode = Literal["sim", "real"]
+"""What served an episode that has a log and a grade."""
+BackendMode = Literal[Mode, "table"]
+"""What serves an episode. One on a lookup table has neither log nor grade, so its mode never leaves the process."""
 
 
 class ServingBackend(Protocol):
-    """Serves windows and keeps their records, one row per episode; `Rollouts` is the simulated one."""
+    """Serves the requests of one or more episodes of a task, window by window.
 
-    mode: Mode
+    `env.episode_batch.EpisodeBatch` validates and holds knobs before a window, and scores it afterwards.
+    """
+
+    mode: BackendMode
     task: Task
     num_episodes: int
-    scoring: Array
-    memory: Array
-    terms: Array
+    window: Array
+    """Counters of the last window, one `WINDOW_DTYPE` record per episode. The array stays the same between windows."""
+    metrics: Array
+    """Metrics of the last window, one `METRICS_DTYPE` record per episode. The array stays the same between windows."""
     stopped: str | None
-    """Why nothing more can be served before the task's last step; None while all is well."""
+    """Why nothing more can be served before the task's last step; None while the backend can go on."""
+    window_budget_usd: float | None
+    """Dollars per window that count as full cost, where requests are billed per token; None where GPU time is."""
 
     @property
-    def window(self) -> Array:
-        """Counters of the last window (`WINDOW_DTYPE`)."""
+    def fixed_knobs(self) -> Collection[str]:
+        """Knobs that this backend cannot change; they keep their values."""
 
     @property
-    def metrics(self) -> Array:
-        """Metrics of the last window (`METRICS_DTYPE`)."""
+    def window_usd(self) -> float:
+        """Dollars charged for the last window; read only where `window_budget_usd` is set."""
 
     def reset(self, index: int, seed: int) -> None:
-        """Start episode `index` afresh."""
+        """Start episode `index` from its beginning."""
 
-    def step(self, requested: Array) -> None:
-        """Serve one window of every episode under these knobs, shape (episodes, 6)."""
+    def serve(self, knobs: Array) -> None:
+        """Serve one window of every episode under the knobs in force, shape (episodes, knobs)."""
 
     def details(self) -> dict[str, Any]:
         """What this backend adds to the observation's metadata."""
+
+    def close(self, reason: str | None = None) -> None:
+        """Cancel what is under way and release the engine; a reason ends the episode. Records stay readable."""

@@ -1,7 +1,7 @@
 """Play the same task, seed and policy on a live vLLM and in the simulator, and print how far apart they are.
 
-The simulator is shown twice: with the costs of the profile, and with costs fitted again to this very run's iterations,
-which takes the drift of a shared machine out and leaves what scheduling and queueing do.
+The simulator is shown twice: with the costs of the profile, and with costs fitted again to the iterations of this run.
+The second removes the drift of a shared machine, so its errors are those of scheduling and queueing.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ def run_compare(args: argparse.Namespace) -> int:
     """Play both sides and report."""
     from llmserve_env.agents.agent import view_of
     from llmserve_env.agents.registry import make_agent
-    from llmserve_env.backends.real.comparison import Comparison, Policy, compare, report
-    from llmserve_env.backends.real.comparison_text import phase_lines, save_figure, window_lines
     from llmserve_env.backends.real.tasks import real_task
+    from llmserve_env.evaluation.live_comparison import LiveComparison, Policy, compare, report
+    from llmserve_env.evaluation.live_comparison_text import phase_lines, save_figure, window_lines
     from llmserve_env.profiles import load_profile
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
-    from llmserve_env.tasks.variants import at_rate, on_profile, with_changes
+    from llmserve_env.tasks.variants import at_rate, with_changes
 
-    task = on_profile(real_task(args.task), str(args.sim.resolve()))
+    task = with_changes(real_task(args.task), deployment={"profile": str(args.sim.resolve())})
     if args.steps is not None:
         task = with_changes(task, steps=args.steps)
     profile, settings = load_profile(args.sim), settings_from(args)
-    found: list[Comparison] = []
+    found: list[LiveComparison] = []
     for seed, load in product(range(args.seed, args.seed + args.repeat), args.load):
         played = at_rate(task, load)
 
         def choose(seed: int = seed, played: Task = played) -> Policy:
             agent = make_agent(args.agent)
             agent.reset(played, [stream(seed, POLICY_STREAM)])
-            return lambda backend, step: agent.act(view_of(backend, step))[0]
+            return lambda batch, step: agent.act(view_of(batch, step))[0]
 
         sides = compare(played, profile, settings, seed, choose)
         found.extend(sides)

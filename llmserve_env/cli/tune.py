@@ -60,7 +60,7 @@ def _method(args: argparse.Namespace, task: Task) -> str:
 
 
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
-    from llmserve_env.env.knob_values import mapping_from_knobs
+    from llmserve_env.engine.knobs import mapping_from_knobs
     from llmserve_env.planning.freezing import ensure_references
     from llmserve_env.planning.tuning.recording import record
 

@@ -13,7 +13,7 @@ from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
-from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.knobs import KNOBS_DTYPE, ServingKnobs
 from llmserve_env.engine.layout import KNOWN, REQUEST
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import (
@@ -30,17 +30,6 @@ from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 
 _log = logging.getLogger(__name__)
-
-KNOBS_DTYPE = np.dtype(
-    [
-        ("batch_cap", "i8"),
-        ("kv_budget_fraction", "f8"),
-        ("speculation_depth", "i8"),
-        ("quantization_tier", "i8"),
-        ("prefill_decode_split", "i8"),
-        ("priority_routing", "i8"),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)

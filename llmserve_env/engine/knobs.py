@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.errors import InvalidActionError
 
@@ -121,3 +124,45 @@ KNOBS = (
 """The action as data: wire types, Gymnasium spaces and documents are made from this table."""
 NAMES = tuple(knob.name for knob in KNOBS)
 ALIASES = {knob.alias: knob.name for knob in KNOBS if knob.alias}
+KNOBS_DTYPE = np.dtype([(name, "f8") for name in NAMES])
+"""A row of the knob matrix as a record."""
+
+
+def named(values: Array) -> Array:
+    """The memory of a knob matrix (or of one row of it) as records with a field per knob."""
+    view: Array = values.view(KNOBS_DTYPE)[..., 0]
+    return view
+
+
+def default_knobs() -> Array:
+    """Values of a freshly started engine, in the order of the action."""
+    knobs = ServingKnobs()
+    return np.array([float(getattr(knobs, name)) for name in NAMES])
+
+
+def knobs_from_mapping(action: Mapping[str, Any]) -> Array:
+    """Knob values in order, from wire names or aliases; fields left out take their defaults."""
+    given: dict[str, Any] = {}
+    for key, value in action.items():
+        name = ALIASES.get(key, key)
+        if name not in NAMES:
+            raise InvalidActionError(
+                f"unknown field {key!r}; allowed: {', '.join(NAMES)} (aliases: {', '.join(ALIASES)})"
+            )
+        if name in given:
+            raise InvalidActionError(f"{name} is given twice, once as {key!r}; give it once")
+        given[name] = value
+    defaults = ServingKnobs()
+    return np.array([knob.number(given.get(knob.name, getattr(defaults, knob.name))) for knob in KNOBS])
+
+
+def mapping_from_knobs(values: Sequence[float] | Array) -> dict[str, Any]:
+    """Wire form of knob values."""
+    return {
+        "batch_cap": int(values[0]),
+        "kv_budget_fraction": float(values[1]),
+        "speculation_depth": int(values[2]),
+        "quantization_tier": TIER_NAMES[int(values[3])],
+        "prefill_decode_split": bool(values[4]),
+        "priority_routing": bool(values[5]),
+    }

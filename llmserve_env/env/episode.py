@@ -1,18 +1,20 @@
-"""One episode: reset by a seed, step by knobs, and a log that is enough to do it all again."""
+"""One episode: reset by a seed, step by knobs, and a log from which it can be replayed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import Mode, ServingBackend
+from llmserve_env.backends.backend import BackendMode, Mode, ServingBackend
+from llmserve_env.backends.simulated import SimulatedBackend
+from llmserve_env.engine.knobs import KNOBS, NAMES
 from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import KNOBS, NAMES
-from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import RewardWeights, Task
@@ -35,7 +37,7 @@ class ActionLog:
     actions: tuple[tuple[float, ...], ...]
     """Requested knobs of each step, in the order of the action."""
     rewards: tuple[float, ...] = ()
-    """Rewards as they were paid; a replay that pays others refuses the log."""
+    """Rewards as they were paid; grading refuses the log if a replay pays other ones."""
     mode: Mode = "sim"
     """What served the requests; only a simulation can be replayed."""
 
@@ -48,7 +50,7 @@ class Trajectory:
     metrics: Array
     window: Array
     knobs: Array
-    """Knobs that applied, after masks and rests."""
+    """Knobs in force: those requested, except where a knob was held."""
     requested: Array
     num_steps: int = 0
 
@@ -64,13 +66,13 @@ class Trajectory:
             np.zeros((steps, width)),
         )
 
-    def record(self, backend: ServingBackend, index: int, requested: Array) -> None:
-        """Add the step that episode `index` of this backend has just made."""
-        t, window = self.num_steps, backend.window
-        self.terms[t] = backend.terms[index]
-        self.metrics[t] = backend.metrics[index]
+    def record(self, batch: EpisodeBatch, index: int, requested: Array) -> None:
+        """Add the step that episode `index` of the batch has just taken."""
+        t, window = self.num_steps, batch.window
+        self.terms[t] = batch.terms[index]
+        self.metrics[t] = batch.metrics[index]
         self.window[t] = np.ndarray(window.shape, COUNTERS_DTYPE, window, strides=window.strides)[index]
-        self.knobs[t] = backend.memory["current"][index]
+        self.knobs[t] = batch.knobs[index]
         self.requested[t] = requested
         self.num_steps = t + 1
 
@@ -82,7 +84,7 @@ class PlayedEpisode:
     task: Task
     seed: int
     trajectory: Trajectory
-    mode: Mode = "sim"
+    mode: BackendMode = "sim"
 
     @property
     def step_count(self) -> int:
@@ -98,7 +100,9 @@ class PlayedEpisode:
 
     def log(self) -> ActionLog:
         """What it takes to play the episode again."""
-        n = self.step_count
+        n, mode = self.step_count, self.mode
+        if mode == "table":
+            raise EpisodeStateError("an episode on a lookup table has no log; play the task in the simulator")
         return ActionLog(
             task_id=self.task.id,
             task_version=self.task.version,
@@ -106,12 +110,15 @@ class PlayedEpisode:
             seed=self.seed,
             actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
             rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
-            mode=self.mode,
+            mode=mode,
         )
 
 
 class Episode:
-    """An episode of one task, in process. The server, the Gymnasium environment, agents and graders all drive this."""
+    """One episode of a task, in process: an `EpisodeBatch` of one, with its trajectory and its log.
+
+    An episode on a live engine must be closed; as a context manager it closes itself.
+    """
 
     def __init__(
         self,
@@ -121,19 +128,28 @@ class Episode:
         backend: ServingBackend | None = None,
     ) -> None:
         self.task = task if isinstance(task, Task) else load_task(task)
-        self.rollouts: ServingBackend = backend or Rollouts(self.task, 1, weights)
+        self.batch = EpisodeBatch(backend or SimulatedBackend(self.task), weights)
         self.trajectory = Trajectory.empty(self.task.steps)
         self.seed: int | None = None
         self._schedule: TrafficSchedule | None = None
 
     def reset(self, seed: int) -> None:
-        """Start afresh; the same seed brings the same traffic whatever is done to it."""
+        """Start from the beginning; a seed always brings the same traffic, whatever the actions are."""
         if not 0 <= seed <= MAX_SEED:
             raise EpisodeStateError(f"seed must be a whole number from 0 to {MAX_SEED}; got {seed!r}")
         self.seed = seed
-        self.rollouts.reset(0, seed)
+        self.batch.reset(0, seed)
         self.trajectory = Trajectory.empty(self.task.steps)
         self._schedule = None
+
+    @property
+    def mode(self) -> BackendMode:
+        return self.batch.backend.mode
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the backend ended the episode before its last step; None if it did not."""
+        return self.batch.backend.stopped
 
     @property
     def step_count(self) -> int:
@@ -141,7 +157,7 @@ class Episode:
 
     @property
     def is_done(self) -> bool:
-        return self.step_count >= self.task.steps or self.rollouts.stopped is not None
+        return self.step_count >= self.task.steps or self.batch.backend.stopped is not None
 
     @property
     def schedule(self) -> TrafficSchedule:
@@ -163,31 +179,41 @@ class Episode:
         if self.seed is None:
             raise EpisodeStateError("reset the episode before its first step")
         if self.is_done:
-            reason = f": {self.rollouts.stopped}" if self.rollouts.stopped else ""
+            reason = f": {self.stopped}" if self.stopped else ""
             raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
-        self.rollouts.step(knobs[None])
-        self.trajectory.record(self.rollouts, 0, knobs)
+        self.batch.step(knobs[None])
+        self.trajectory.record(self.batch, 0, knobs)
 
     @property
     def reward(self) -> float:
         """Reward of the last step."""
-        return float(self.rollouts.terms[0]["reward"])
+        return float(self.batch.terms[0]["reward"])
 
     @property
     def held_knobs(self) -> tuple[str, ...]:
-        """Knobs whose requested change did not apply in the last step, masked or resting."""
-        held = self.rollouts.memory["held"][0].tolist()
+        """Knobs whose requested change did not apply in the last step."""
+        held = self.batch.control["held"][0].tolist()
         return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
 
     def played(self) -> PlayedEpisode:
         """The record so far, which graders and reports read; it grows with further steps."""
         if self.seed is None:
             raise EpisodeStateError("reset the episode before asking for its record")
-        return PlayedEpisode(self.task, self.seed, self.trajectory, self.rollouts.mode)
+        return PlayedEpisode(self.task, self.seed, self.trajectory, self.mode)
 
     def log(self) -> ActionLog:
         """What it takes to play the steps so far again."""
         return self.played().log()
+
+    def close(self, reason: str | None = None) -> None:
+        """Cancel what is under way on a live engine; a reason ends the episode."""
+        self.batch.backend.close(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def replay(log: ActionLog, task: Task | None = None) -> Episode:
@@ -195,7 +221,7 @@ def replay(log: ActionLog, task: Task | None = None) -> Episode:
     task = task or load_task(log.task_id)
     if log.mode != "sim":
         raise InvalidLogError(
-            f"the log was played in {log.mode} mode: what a real engine did cannot be replayed; "
+            f"the log was played in {log.mode} mode, and only simulated episodes can be replayed; "
             "grade the episode where it was played"
         )
     if (task.version, ENVIRONMENT_VERSION) != (log.task_version, log.environment_version):

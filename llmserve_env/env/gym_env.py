@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 from llmserve_env.arrays import Array
+from llmserve_env.backends.backend import ServingBackend
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import MAX_SEED, Episode
-from llmserve_env.env.features import NUM_FEATURES, encode_features
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.rendering import render_frame, render_text
 from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
 from llmserve_env.tasks.catalog import load_task
@@ -23,7 +23,8 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     ## Action space
     `MultiDiscrete` over levels of the six knobs (`action_encoding="discrete"`, the default), or a `Box` of six numbers
-    in [-1, 1] (`"box"`). Knobs a task masks keep their defaults; costly ones rest between turns (`info["held_knobs"]`).
+    in [-1, 1] (`"box"`). Knobs that a task masks keep their defaults, and costly ones stay unchanged for the task's
+    dwell after a change; `info["held_knobs"]` lists the requested changes that did not apply.
 
     ## Observation space
     A float32 vector of window metrics, sliding figures and current knobs, named in `env.features.FEATURES`.
@@ -36,12 +37,22 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     ## Version history
     v1: first release.
+
+    Args:
+        task: a task, or its id or number.
+        action_encoding: `discrete` or `box`.
+        render_mode: `ansi`, `rgb_array` or None.
+        backend: what serves the requests of this task; the simulator if None.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's contract
 
     def __init__(
-        self, task: Task | str | int, action_encoding: ActionEncoding = "discrete", render_mode: str | None = None
+        self,
+        task: Task | str | int,
+        action_encoding: ActionEncoding = "discrete",
+        render_mode: str | None = None,
+        backend: ServingBackend | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None; got {render_mode!r}")
@@ -50,10 +61,10 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         self.action_encoding: ActionEncoding = action_encoding
         self.action_space = action_space(action_encoding)
         self.observation_space = observation_space()
-        self.episode = Episode(self.task)
+        self.episode = Episode(self.task, backend=backend)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start an episode; without a seed, one is drawn from the environment's own generator."""
+        """Start an episode; without a seed, the environment's generator draws one."""
         super().reset(seed=seed)
         episode_seed = seed if seed is not None else int(self.np_random.integers(0, MAX_SEED + 1))
         self.episode.reset(episode_seed)
@@ -65,19 +76,16 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         return self._observe(), self.episode.reward, False, self.episode.is_done, self._info()
 
     def _observe(self) -> Array:
-        rollouts = self.episode.rollouts
-        out = np.empty((1, NUM_FEATURES), np.float32)
-        encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, self.task.steps, out)
-        observation: Array = out[0]
+        observation: Array = self.episode.batch.features()[0]
         return observation
 
     def _info(self) -> dict[str, Any]:
-        terms, memory = self.episode.rollouts.terms[0], self.episode.rollouts.memory[0]
+        batch = self.episode.batch
         return {
-            "reward_terms": dict(zip(TERMS_DTYPE.names or (), terms.item(), strict=True)),
-            "knobs": mapping_from_knobs(memory["current"].tolist()),
+            "reward_terms": dict(zip(TERMS_DTYPE.names or (), batch.terms[0].item(), strict=True)),
+            "knobs": mapping_from_knobs(batch.knobs[0].tolist()),
             "held_knobs": self.episode.held_knobs,
-            "cost_so_far_usd": float(memory["cost_so_far_usd"]),
+            "cost_so_far_usd": float(batch.control[0]["cost_so_far_usd"]),
             "phase": self.episode.phase,
         }
 
@@ -88,3 +96,7 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         if self.render_mode == "rgb_array":
             return render_frame(self.episode)
         return None
+
+    def close(self) -> None:
+        """Release a live engine; a simulation holds nothing."""
+        self.episode.close()

@@ -27,23 +27,31 @@ SCORING_DTYPE = np.dtype(
         ("idle_gpus", "f8"),
         ("max_gpus", "f8"),
         ("window_s", "f8"),
+        ("window_budget_usd", "f8"),
         ("is_active", "i8", (NUM_KNOBS,)),
         ("dwell_steps", "i8", (NUM_KNOBS,)),
     ]
 )
-"""A task's reward as numbers; knobs in the order of the action."""
+"""A task's reward and knob rules as numbers; knobs in the order of the action.
 
-MEMORY_DTYPE = np.dtype(
+`window_budget_usd`: dollars per window that count as full cost where tokens are billed; 0 where GPU time is.
+"""
+
+CONTROL_DTYPE = np.dtype(
     [
         ("step", "i8"),
         ("turned_at", "i8", (NUM_KNOBS,)),
         ("current", "f8", (NUM_KNOBS,)),
         ("held", "i8", (NUM_KNOBS,)),
+        ("window_usd", "f8"),
         ("cost_so_far_usd", "f8"),
         ("total_reward", "f8"),
     ]
 )
-"""What an episode remembers between steps besides the engine."""
+"""The controller's side of an episode: steps taken, knobs in force and held, money and reward so far.
+
+`window_usd`: dollars charged for the last window, where requests are billed per token.
+"""
 
 TERMS_DTYPE = np.dtype(
     [
@@ -75,11 +83,11 @@ def look_up_levels(indices, num_levels, levels, knobs):
 
 
 @entry_point
-def hold_knobs(scoring, memory, requested, knobs):
+def hold_knobs(scoring, control, requested):
     """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
     s = borrow(scoring)[0]
     for e in range(requested.shape[0]):
-        m = borrow(memory)[e]
+        m = borrow(control)[e]
         for k in range(NUM_KNOBS):
             wants = requested[e, k]
             m.held[k] = 0
@@ -90,13 +98,6 @@ def hold_knobs(scoring, memory, requested, knobs):
                 else:
                     m.current[k] = wants
                     m.turned_at[k] = m.step
-        knob = borrow(knobs)[e]
-        knob.batch_cap = int(m.current[0])
-        knob.kv_budget_fraction = m.current[1]
-        knob.speculation_depth = int(m.current[2])
-        knob.quantization_tier = int(m.current[3])
-        knob.prefill_decode_split = int(m.current[4])
-        knob.priority_routing = int(m.current[5])
 
 
 @kernel
@@ -130,31 +131,35 @@ def count_served(scoring, window, out):
 
 
 @kernel
-def bill(scoring, metrics, out):
-    """What a platform would charge for the window, and where that lies between an idle and a full fleet."""
+def bill(scoring, control, metrics, out):
+    """The price of the window, and where it lies between nothing (or an idle fleet) and the most it can be."""
     s = scoring
+    if s.window_budget_usd > 0.0:
+        out.cost_usd = control.window_usd
+        out.cost = min(control.window_usd / s.window_budget_usd, 1.0)
+        return
     gpus = s.busy_share * metrics.busy_gpu_s + (1.0 - s.busy_share) * metrics.reserved_gb_s / s.memory_limit_gb
     out.cost_usd = s.price_usd_per_hour / S_PER_HOUR * gpus
     out.cost = min(max((gpus / s.window_s - s.idle_gpus) / (s.max_gpus - s.idle_gpus), 0.0), 1.0)
 
 
 @entry_point
-def score_windows(scoring, memory, window, metrics, terms):
+def score_windows(scoring, control, window, metrics, terms):
     """Reward terms of the window just measured; docs/metrics.md has the formulas."""
     s = borrow(scoring)[0]
     for e in range(window.shape[0]):
-        w, m, out, mem = borrow(window)[e], borrow(metrics)[e], borrow(terms)[e], borrow(memory)[e]
+        w, m, out, c = borrow(window)[e], borrow(metrics)[e], borrow(terms)[e], borrow(control)[e]
         count_served(s, w, out)
         slowness = (mean_gap_ms(w) - s.itl_comfort_ms) / (s.itl_limit_ms - s.itl_comfort_ms)
         # A request that missed its SLO counts as the slowest stream: nothing served must not look smooth.
         out.itl = 1.0 - out.slo * (1.0 - min(max(slowness, 0.0), 1.0))
         out.latency = 0.5 * (out.ttft + out.itl)
-        bill(s, m, out)
+        bill(s, c, m, out)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
-        out.memory = 1.0 if w.ooms > 0 else min(max(mem.current[KV_BUDGET], thrash), 1.0)
+        out.memory = 1.0 if w.ooms > 0 else min(max(c.current[KV_BUDGET], thrash), 1.0)
         reward = s.weights[0] * out.throughput - s.weights[1] * out.latency - s.weights[2] * out.violations
         reward -= s.weights[3] * out.cost + s.weights[4] * out.memory
         out.reward = min(max(reward, -1.0), 1.0)
-        mem.step += 1
-        mem.cost_so_far_usd += out.cost_usd
-        mem.total_reward += out.reward
+        c.step += 1
+        c.cost_so_far_usd += out.cost_usd
+        c.total_reward += out.reward

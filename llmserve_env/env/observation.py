@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode import COUNTS, Episode
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.wire_names import WHOLE_NUMBERS, WIRE_NAMES
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
 NUM_SHARES = 3
-"""Classes that `priority_distribution` tells apart, most urgent first; further ones count with the last."""
+"""Classes that `priority_distribution` distinguishes, most urgent first; further classes count as the last one."""
 TOKENS_PER_1K = 1000.0
 REWARD_TERMS = ("throughput", "latency", "violations", "cost", "memory")
 NO_COUNTS = (0,) * len(COUNTS)
@@ -33,12 +33,12 @@ VERSIONS = {"environment": ENVIRONMENT_VERSION, "package": PACKAGE_VERSION}
 
 
 def observe(episode: Episode) -> dict[str, Any]:
-    """The last window by the wire's names; before the first step there is no reward, and nothing has been missed."""
-    rollouts, n = episode.rollouts, episode.step_count
+    """The last window by the wire's names. Before the first step there is no reward, and no SLO has been missed."""
+    batch, n = episode.batch, episode.step_count
     # Whole records at once: reading fields one by one takes longer than serving the window.
-    m = dict(zip(METRIC_NAMES, rollouts.metrics[0].item(), strict=True))
-    terms = dict(zip(TERM_NAMES, rollouts.terms[0].item(), strict=True))
-    counts = dict(zip(COUNTS, rollouts.window.view(COUNTS_DTYPE)[0].item() if n else NO_COUNTS, strict=True))
+    m = dict(zip(METRIC_NAMES, batch.metrics[0].item(), strict=True))
+    terms = dict(zip(TERM_NAMES, batch.terms[0].item(), strict=True))
+    counts = dict(zip(COUNTS, batch.window.view(COUNTS_DTYPE)[0].item() if n else NO_COUNTS, strict=True))
     if n == 0:
         m["slo_attainment"] = 1.0
     shown = {field: m[metric] for metric, field in WIRE_NAMES.items()}
@@ -49,7 +49,7 @@ def observe(episode: Episode) -> dict[str, Any]:
         "estimated_cost_per_1k": TOKENS_PER_1K * terms["cost_usd"] / max(counts["output_tokens"], 1),
         "eviction_events": counts["preemptions"],
         "priority_distribution": _shares(m["class_share"].tolist()),
-        "cost_so_far": float(rollouts.memory[0]["cost_so_far_usd"]),
+        "cost_so_far": float(batch.control[0]["cost_so_far_usd"]),
         "step_index": n,
         "task_id": episode.task.id,
         "reward": terms["reward"] if n else None,
@@ -60,12 +60,12 @@ def observe(episode: Episode) -> dict[str, Any]:
             "counts": counts,
             "gauges": {name: m[name] for name in GAUGES},
             "window_arrival_rate": m["window_rate_rps"],
-            "knobs": mapping_from_knobs(rollouts.memory[0]["current"].tolist()),
+            "knobs": mapping_from_knobs(batch.knobs[0].tolist()),
             "held_knobs": list(episode.held_knobs),
             "masked_knobs": list(episode.task.masked_knobs),
-            "mode": rollouts.mode,
+            "mode": episode.mode,
             "versions": {**VERSIONS, "task": episode.task.version},
-            **rollouts.details(),
+            **batch.backend.details(),
         },
     }
 
@@ -75,13 +75,13 @@ def _shares(shares: list[float]) -> list[float]:
 
 
 def state_of(episode: Episode) -> dict[str, Any]:
-    """Where the episode stands, by the wire's names."""
+    """Progress and totals of the episode, by the wire's names."""
     return {
         "task_id": episode.task.id,
         "seed": episode.seed,
         "step_count": episode.step_count,
         "episode_length": episode.task.steps,
-        "cumulative_reward": float(episode.rollouts.memory[0]["total_reward"]),
+        "cumulative_reward": float(episode.batch.control[0]["total_reward"]),
         "done": episode.is_done,
         "phase": episode.phase,
         "totals": episode.played().totals(),

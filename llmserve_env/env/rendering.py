@@ -1,4 +1,4 @@
-"""An episode for people: a line of text per window, or a picture of the whole so far."""
+"""Rendering an episode: the last window as text, or all windows so far as a picture."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.knob_values import mapping_from_knobs
 
 
 def render_text(episode: Episode) -> str:
     """The last window in a few lines."""
     if episode.step_count == 0:
         return f"{episode.task.name}: no step yet"
-    m, knobs = episode.rollouts.metrics[0], mapping_from_knobs(episode.rollouts.memory[0]["current"])
+    m, knobs = episode.batch.metrics[0], mapping_from_knobs(episode.batch.knobs[0])
     place = f"{episode.task.name}  step {episode.step_count}/{episode.task.steps}  {episode.phase}"
     queue = f"waiting {m['queue_depth']:.0f}   running {m['active_requests']:.0f}   KV {m['kv_cache_occupancy']:.0%}"
     latency = f"TTFT p50/p99 {m['ttft_p50_ms']:.0f}/{m['ttft_p99_ms']:.0f} ms   ITL p50 {m['itl_p50_ms']:.1f} ms"
@@ -28,7 +28,7 @@ def render_text(episode: Episode) -> str:
 
 
 def episode_figure(episode: Episode) -> Any:
-    """Traffic, TTFT against the SLO, memory against its limit, and what the agent did, as a matplotlib figure."""
+    """A matplotlib figure of traffic, TTFT and its SLO, memory and its limit, and the knobs in force."""
     from matplotlib.figure import Figure
 
     n, trajectory = episode.step_count, episode.trajectory

@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.features import NUM_FEATURES
 from llmserve_env.env.kernels import look_up_levels
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidActionError
 
 FEATURE_LIMIT = 8.0

@@ -1,4 +1,4 @@
-"""The native vector environment: every replica of every episode advances in one compiled call."""
+"""The native vector environment: all episodes advance in one compiled call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import MAX_SEED
-from llmserve_env.env.features import NUM_FEATURES, encode_features
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 from llmserve_env.tasks.catalog import load_task
@@ -19,7 +18,7 @@ from llmserve_env.tasks.task import Task
 
 
 class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
-    """Episodes of one task in step with each other; all are truncated together and reset on the following step."""
+    """Episodes of one task that advance together; all are truncated at the same step and reset on the next one."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - Gymnasium's contract
 
@@ -40,7 +39,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         self.single_observation_space = observation_space()
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.rollouts = Rollouts(self.task, num_envs)
+        self.batch = EpisodeBatch.simulated(self.task, num_envs)
         self.seeds = np.zeros(num_envs, np.int64)
         self._step: int | None = None
 
@@ -56,11 +55,11 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
             given = seed if seed is not None else [None] * self.num_envs
             seeds = [int(drawn[i]) if s is None else s for i, s in enumerate(given)]
         self._start(seeds)
-        return self._observe(), {"seed": self.seeds.copy()}
+        return self.batch.features(), {"seed": self.seeds.copy()}
 
     def _start(self, seeds: list[int]) -> None:
         for index, episode_seed in enumerate(seeds):
-            self.rollouts.reset(index, episode_seed)
+            self.batch.reset(index, episode_seed)
         self.seeds[:] = seeds
         self._step = 0
 
@@ -71,23 +70,17 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         no = np.zeros(self.num_envs, bool)
         if self._step >= self.task.steps:
             self._start([int(s) for s in self.np_random.integers(0, MAX_SEED + 1, size=self.num_envs)])
-            return self._observe(), np.zeros(self.num_envs), no, no.copy(), {"seed": self.seeds.copy()}
+            return self.batch.features(), np.zeros(self.num_envs), no, no.copy(), {"seed": self.seeds.copy()}
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise InvalidActionError(f"expected actions of shape {self.action_space.shape}; got {actions.shape}")
-        self.rollouts.step(decode(self.action_encoding, actions))
+        self.batch.step(decode(self.action_encoding, actions))
         self._step += 1
         truncated = np.full(self.num_envs, self._step >= self.task.steps)
         return (
-            self._observe(),
-            self.rollouts.terms["reward"].copy(),
+            self.batch.features(),
+            self.batch.terms["reward"].copy(),
             no,
             truncated,
-            {"reward_terms": self.rollouts.terms.copy()},
+            {"reward_terms": self.batch.terms.copy()},
         )
-
-    def _observe(self) -> Array:
-        r = self.rollouts
-        out = np.empty((self.num_envs, NUM_FEATURES), np.float32)
-        encode_features(r.scoring, r.memory, r.window, r.metrics, self.task.steps, out)
-        return out

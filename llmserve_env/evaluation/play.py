@@ -9,7 +9,7 @@ from typing import Any
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.episode import PlayedEpisode, Trajectory
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.evaluation.runner import Runner
 from llmserve_env.request_table import RequestTable
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -23,12 +23,13 @@ def play(
 
     `traffic` replaces the requests that the seeds would draw, one table per seed.
     """
-    batch = Rollouts(task, len(seeds))
+    batch = EpisodeBatch.simulated(task, len(seeds))
     for index, seed in enumerate(seeds):
-        batch.reset(index, seed)
-        if traffic is not None:
-            batch.engine.make_room(len(traffic[index]))
-            batch.engine.load(index, traffic[index], seed)
+        if traffic is None:
+            batch.reset(index, seed)
+        else:
+            batch.simulation.load(index, traffic[index], seed)
+            batch.start(index)
     agent.reset(task, [stream(seed, POLICY_STREAM) for seed in seeds])
     if isinstance(agent, BranchingAgent):
         agent.attach(batch)

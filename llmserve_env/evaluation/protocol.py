@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.knob_values import mapping_from_knobs
-from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import LLMServeError
 from llmserve_env.graders import grade_episode
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -50,21 +49,20 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
     `deadline_s` is a `time.monotonic` instant after which no step is begun.
     """
     yield start_line(task.id, model)
-    rollouts = Rollouts(task, 1)
-    episode = Episode(task, backend=rollouts)
+    episode = Episode(task)
     episode.reset(seed)
     rewards: list[float] = []
     try:
         agent.reset(task, [stream(seed, POLICY_STREAM)])
         if isinstance(agent, BranchingAgent):
-            agent.attach(rollouts)
+            agent.attach(episode.batch)
         while not episode.is_done and (deadline_s is None or time.monotonic() < deadline_s):
-            knobs = agent.act(view_of(episode.rollouts, episode.step_count))[0]
+            knobs = agent.act(view_of(episode.batch, episode.step_count))[0]
             episode.step(knobs)
             rewards.append(episode.reward)
             yield step_line(episode.step_count, knobs, episode.reward, episode.is_done, _last_error(agent))
     except LLMServeError as error:
-        yield step_line(episode.step_count + 1, episode.rollouts.memory[0]["current"], 0.0, False, str(error))
+        yield step_line(episode.step_count + 1, episode.batch.knobs[0], 0.0, False, str(error))
     except (Exception, KeyboardInterrupt):
         # Readers of the log wait for an [END] line, so it comes before the exception reaches the caller.
         yield end_line(False, rewards, 0.0)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent
+from llmserve_env.engine.knobs import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.env.knob_values import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.env.wire_names import WIRE_NAMES
 from llmserve_env.errors import ConfigError
 from llmserve_env.rng import POLICY_STREAM, stream

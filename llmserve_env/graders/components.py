@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode import PlayedEpisode
-from llmserve_env.env.knob_values import KNOBS
 
 COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
 _BATCH_CAP, _KV_BUDGET = 0, 1

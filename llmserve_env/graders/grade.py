@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
 from llmserve_env.graders.feedback import feedback_for
@@ -51,7 +51,9 @@ def grade(log: ActionLog, task: Task | None = None) -> Grade:
 def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
     """Grade an episode that was played here, without a replay."""
     played = episode.played() if isinstance(episode, Episode) else episode
-    task, n = played.task, played.step_count
+    task, n, mode = played.task, played.step_count, played.mode
+    if mode == "table":
+        raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
     measured = components(played)
     reference = reference_for(task)
     weights: dict[str, float] = {str(name): weight for name, weight in task.grader.weights.items()}
@@ -67,7 +69,7 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
         task_version=task.version,
         seed=played.seed,
         num_steps=n,
-        mode=played.mode,
+        mode=mode,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.play import play_agent
 from llmserve_env.evaluation.report import commit_of

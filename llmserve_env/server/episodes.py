@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from llmserve_env.backends.real.episode import RealEpisode
+from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.env.episode import Episode
 from llmserve_env.tasks.task import RewardWeights, Task
@@ -50,15 +50,15 @@ class RealEpisodes:
     is_durable = False
 
     def __init__(self) -> None:
-        self._current: RealEpisode | None = None
+        self._current: Episode | None = None
         self._lock = threading.Lock()
 
     def new(self, task: Task, weights: RewardWeights | None) -> Episode:
-        episode = RealEpisode(task, weights=weights)
+        episode = Episode(task, weights=weights, backend=LiveBackend(task))
         with self._lock:
             former, self._current = self._current, episode
         if former is not None:
-            former.backend.close(TAKEN_OVER)
+            former.close(TAKEN_OVER)
         return episode
 
     def check(self) -> None:

@@ -130,7 +130,7 @@ class LLMServeEnvironment(Environment):
     def quick_step(self, action: tuple[float, ...]) -> dict[str, Any] | None:
         """A step short enough for the event loop: of a running simulation, and not its last. None if it is another."""
         episode = self._episode
-        if episode is None or episode.rollouts.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
+        if episode is None or episode.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
             return None
         episode.step(np.array(action))
         return observe(episode)

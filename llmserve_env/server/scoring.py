@@ -9,8 +9,8 @@ import numpy as np
 
 from llmserve_env.agents.agent import Agent, view_of
 from llmserve_env.agents.registry import make_agent
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError, WeightsNotFoundError
 from llmserve_env.evaluation.baseline import baseline_grade
@@ -77,14 +77,14 @@ def agent_for(name: str, session: Session) -> Agent:
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
     past, watched = session.episode, Episode(session.episode.task)
-    if past.rollouts.mode == "real" and past.step_count:
+    if past.mode == "real" and past.step_count:
         raise ConfigError("an agent can join a real episode at its start only: what it has missed cannot be replayed")
     agent = make_agent(name)
     agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
     if past.step_count:
         watched.reset(int(past.seed or 0))
         for step in range(past.step_count):
-            agent.act(view_of(watched.rollouts, step))
+            agent.act(view_of(watched.batch, step))
             watched.step(past.trajectory.requested[step])
     return agent
 
@@ -98,7 +98,7 @@ def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int
     for _ in range(steps):
         if session.episode.is_done:
             break
-        knobs = agent.act(view_of(session.episode.rollouts, session.episode.step_count))[0]
+        knobs = agent.act(view_of(session.episode.batch, session.episode.step_count))[0]
         session = sessions.step(session, tuple(float(v) for v in knobs), session.episode.step_count + 1)
         session.agent_steps[agent_name] = session.episode.step_count
         seen = observe(session.episode)

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.server.episodes import episodes_for
 from llmserve_env.server.errors import BusyError
 from llmserve_env.server.operations import Operations

@@ -82,7 +82,7 @@ class Sessions:
     def is_live(self, session_id: str | None, client: str) -> bool:
         """Whether the next step of this session needs no replay and no waiting."""
         session = self._live.get(session_id or self._latest.get(client, ""))
-        return session is not None and session.episode.rollouts.mode == "sim" and not session.lock.locked()
+        return session is not None and session.episode.mode == "sim" and not session.lock.locked()
 
     def create(
         self,
@@ -183,7 +183,7 @@ class Sessions:
             if step_index is not None and step_index != done + 1:
                 raise StepConflictError(f"the next step of this session is {done + 1}; got step_index {step_index}")
             if session.episode.is_done:
-                stopped = session.episode.rollouts.stopped
+                stopped = session.episode.stopped
                 reason = f": {stopped}" if stopped else ""
                 raise EpisodeStateError(f"the episode ended after {done} steps{reason}; POST /reset to start another")
             if not self.store.append(session.key, done, action, time.time()):

@@ -1,4 +1,4 @@
-"""Episodes side by side, as Stable-Baselines3 wants its environments."""
+"""Episodes in one batch per task, behind the vector interface of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.features import NUM_FEATURES, encode_features
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
+from llmserve_env.env.features import NUM_FEATURES
 from llmserve_env.env.spaces import action_space, decode_discrete, observation_space
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.task import Task
@@ -34,28 +34,28 @@ class ServingVecEnv(VecEnv):
         self.render_mode = None
         super().__init__(num_envs, observation_space(), action_space("discrete"))
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
-        self._groups = [Rollouts(task, size) for task, size in zip(tasks, sizes, strict=True)]
+        self._batches = [EpisodeBatch.simulated(task, size) for task, size in zip(tasks, sizes, strict=True)]
         ends = np.cumsum(sizes)
         self._slots = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        self._lengths = np.concatenate([np.full(g.num_episodes, g.task.steps) for g in self._groups])
+        self._lengths = np.concatenate([np.full(batch.num_episodes, batch.task.steps) for batch in self._batches])
         self._steps = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs)
         self._actions: Array = np.zeros((num_envs, 0), np.int64)
         self.seconds, self.cpu_seconds = 0.0, 0.0
-        """Time spent inside the environment: on the wall, and of this process's cores."""
+        """Time spent inside the environment: elapsed seconds, and CPU seconds of this process."""
 
     def _restart(self, index: int) -> None:
         seeds = SEED_RANGES["training"]
         group = next(g for g, slots in enumerate(self._slots) if index < slots.stop)
         seed = int(self._rng.integers(seeds.start, seeds.stop))
-        self._groups[group].reset(index - self._slots[group].start, seed)
+        self._batches[group].reset(index - self._slots[group].start, seed)
         self._steps[index] = 0
         self._returns[index] = 0.0
 
     def _observe(self) -> Array:
         out = np.empty((self.num_envs, NUM_FEATURES), np.float32)
-        for r, slots in zip(self._groups, self._slots, strict=True):
-            encode_features(r.scoring, r.memory, r.window, r.metrics, r.task.steps, out[slots])
+        for batch, slots in zip(self._batches, self._slots, strict=True):
+            batch.fill_features(out[slots])
         return out
 
     def reset(self) -> Array:
@@ -63,7 +63,7 @@ class ServingVecEnv(VecEnv):
         began = _clocks()
         for index in range(self.num_envs):
             self._restart(index)
-        full = np.concatenate([np.full(g.num_episodes, g.task.steps) for g in self._groups])
+        full = np.concatenate([np.full(batch.num_episodes, batch.task.steps) for batch in self._batches])
         order = self._rng.permutation(self.num_envs)
         self._lengths = np.maximum(full * (order + 1) // self.num_envs, 1)
         self._spent_since(began)
@@ -82,9 +82,9 @@ class ServingVecEnv(VecEnv):
         began = _clocks()
         knobs = decode_discrete(self._actions)
         rewards = np.empty(self.num_envs, np.float32)
-        for r, slots in zip(self._groups, self._slots, strict=True):
-            r.step(knobs[slots])
-            rewards[slots] = r.terms["reward"]
+        for batch, slots in zip(self._batches, self._slots, strict=True):
+            batch.step(knobs[slots])
+            rewards[slots] = batch.terms["reward"]
         self._steps += 1
         self._returns += rewards
         observations = self._observe()
@@ -98,7 +98,7 @@ class ServingVecEnv(VecEnv):
         for index in np.flatnonzero(dones):
             infos[index] = {"terminal_observation": observations[index].copy(), "TimeLimit.truncated": True}
             group = next(g for g, slots in enumerate(self._slots) if index < slots.stop)
-            full = self._groups[group].task.steps
+            full = self._batches[group].task.steps
             if self._steps[index] == full:
                 infos[index]["episode"] = {"r": float(self._returns[index]), "l": full, "t": 0.0}
             self._lengths[index] = full
@@ -107,7 +107,7 @@ class ServingVecEnv(VecEnv):
         return infos
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """A simulation holds nothing that must be released."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]

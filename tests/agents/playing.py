@@ -7,35 +7,36 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent, view_of
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
 
 
-def rollouts_of(task: str, seeds: list[int]) -> Rollouts:
+def batch_of(task: str, seeds: list[int]) -> EpisodeBatch:
     """Episodes at their start."""
-    rollouts = Rollouts(load_task(task), len(seeds))
+    batch = EpisodeBatch.simulated(load_task(task), len(seeds))
     for index, seed in enumerate(seeds):
-        rollouts.reset(index, seed)
-    return rollouts
+        batch.reset(index, seed)
+    return batch
 
 
-def begin(agent: Agent, rollouts: Rollouts, seeds: list[int]) -> None:
+def begin(agent: Agent, batch: EpisodeBatch, seeds: list[int]) -> None:
     """Make an agent ready for these episodes."""
-    agent.reset(rollouts.task, [stream(seed, POLICY_STREAM) for seed in seeds])
+    agent.reset(batch.task, [stream(seed, POLICY_STREAM) for seed in seeds])
     if isinstance(agent, BranchingAgent):
-        agent.attach(rollouts)
+        agent.attach(batch)
 
 
 def rewards(agent: Agent, task: str, seeds: list[int], steps: int) -> Any:
     """Rewards of the first steps, shape (steps, seeds)."""
-    rollouts = rollouts_of(task, seeds)
-    begin(agent, rollouts, seeds)
+    batch = batch_of(task, seeds)
+    begin(agent, batch, seeds)
     paid = []
     for step in range(steps):
-        rollouts.step(agent.act(view_of(rollouts, step)))
-        paid.append(rollouts.terms["reward"].copy())
+        batch.step(agent.act(view_of(batch, step)))
+        paid.append(batch.terms["reward"].copy())
     return np.array(paid)
 
 

@@ -12,12 +12,11 @@ from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.heuristic import HeuristicAgent
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import AGENT_NAMES, BENCHMARKED, CEILINGS, make_agent
-from llmserve_env.engine.knobs import KNOBS
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, default_knobs
 from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import SUITES, load_task
-from tests.agents.playing import begin, rewards, rollouts_of, view
+from tests.agents.playing import batch_of, begin, rewards, view
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -39,18 +38,18 @@ def test_an_episode_does_not_depend_on_its_neighbours(name: str) -> None:
 
 
 def test_a_view_is_a_copy() -> None:
-    rollouts = rollouts_of("static_workload", [1])
-    seen = view_of(rollouts, 0)
+    batch = batch_of("static_workload", [1])
+    seen = view_of(batch, 0)
     seen.knobs[:], seen.metrics["queue_depth"] = 99.0, 99.0
-    assert rollouts.memory[0]["current"].tolist() == default_knobs().tolist()
-    assert rollouts.metrics[0]["queue_depth"] == 0.0
+    assert batch.knobs[0].tolist() == default_knobs().tolist()
+    assert batch.metrics[0]["queue_depth"] == 0.0
 
 
 def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
-    rollouts = rollouts_of("adversarial_multitenant", [1, 2])
+    batch = batch_of("adversarial_multitenant", [1, 2])
     agent = make_agent("random")
-    begin(agent, rollouts, [1, 2])
-    drawn = np.array([agent.act(view_of(rollouts, 0)) for _ in range(200)])
+    begin(agent, batch, [1, 2])
+    drawn = np.array([agent.act(view_of(batch, 0)) for _ in range(200)])
     for k, knob in enumerate(KNOBS):
         assert drawn[..., k].min() >= knob.low
         assert drawn[..., k].max() <= knob.high
@@ -122,5 +121,5 @@ def test_an_agent_on_the_wire_cannot_act_on_features_it_does_not_have() -> None:
 
 def test_a_constant_is_the_same_for_every_episode() -> None:
     knobs = np.array([64, 0.5, 0, 1, 0, 1.0])
-    rollouts = rollouts_of("adversarial_multitenant", [1, 2, 3])
-    assert ConstantAgent(knobs).act(view_of(rollouts, 0)).tolist() == [knobs.tolist()] * 3
+    batch = batch_of("adversarial_multitenant", [1, 2, 3])
+    assert ConstantAgent(knobs).act(view_of(batch, 0)).tolist() == [knobs.tolist()] * 3

@@ -10,10 +10,9 @@ import pytest
 
 from llmserve_env.agents.llm import LlmAgent, LlmSettings, ModelCallError
 from llmserve_env.agents.llm_prompt import action_schema, parse_action
-from llmserve_env.engine.knobs import NAMES
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.errors import InvalidActionError, MissingCredentialError
-from tests.agents.playing import begin, rewards, rollouts_of, view
+from tests.agents.playing import batch_of, begin, rewards, view
 from tests.openai_server import OpenAIServer, openai_server
 
 ACTION: dict[str, Any] = {
@@ -62,8 +61,8 @@ def test_the_model_is_asked_for_the_action_schema_at_temperature_zero() -> None:
 def test_an_answer_that_is_no_action_changes_nothing_and_is_counted(answer: str) -> None:
     with openai_server(lambda asked: answer) as server:
         agent = agent_of(server)
-        rollouts = rollouts_of("static_workload", [1])
-        begin(agent, rollouts, [1])
+        batch = batch_of("static_workload", [1])
+        begin(agent, batch, [1])
         chosen = agent.act(view("static_workload", step=0))
     assert chosen[0].tolist() == default_knobs().tolist()
     assert agent.usage.unparsable == 1

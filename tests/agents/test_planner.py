@@ -12,12 +12,13 @@ from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.agents.plans import FIXED, TIER, Plans, candidate_plans
-from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import KNOB_NAMES
 from llmserve_env.workloads import schedule
-from tests.agents.playing import begin, rewards, rollouts_of, view
+from tests.agents.playing import batch_of, begin, rewards, view
 
 KNOBS = np.array([64.0, 0.6, 1.0, 1.0, 1.0, 1.0])
 
@@ -30,50 +31,50 @@ def small_searches(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "margins", (0.1,))
 
 
-def served(task: str, seed: int, steps: int) -> Rollouts:
-    rollouts = rollouts_of(task, [seed - 1, seed])
+def served(task: str, seed: int, steps: int) -> EpisodeBatch:
+    batch = batch_of(task, [seed - 1, seed])
     for _ in range(steps):
-        rollouts.step(np.tile(default_knobs(), (2, 1)))
-    return rollouts
+        batch.step(np.tile(default_knobs(), (2, 1)))
+    return batch
 
 
 @pytest.mark.parametrize("task", ["static_workload", "bursty_workload", "adversarial_multitenant"])
 def test_a_branch_goes_on_as_the_episode_does(task: str) -> None:
-    rollouts = served(task, seed=5, steps=20)
-    branches = Branches(rollouts.task, 3)
-    branches.split_off(rollouts, 1, until_ps=26 * rollouts.task.window_ps)
+    batch = served(task, seed=5, steps=20)
+    branches = Branches.simulated(batch.task, 3)
+    branches.split_off(batch, 1, until_ps=26 * batch.task.window_ps)
     for _ in range(6):
-        rollouts.step(np.tile(KNOBS, (2, 1)))
+        batch.step(np.tile(KNOBS, (2, 1)))
         branches.step(np.tile(KNOBS, (3, 1)))
         for e in range(3):
-            assert branches.terms[e].tobytes() == rollouts.terms[1].tobytes()
-            assert branches.metrics[e].tobytes() == rollouts.metrics[1].tobytes()
+            assert branches.terms[e].tobytes() == batch.terms[1].tobytes()
+            assert branches.metrics[e].tobytes() == batch.metrics[1].tobytes()
 
 
 def test_branching_leaves_the_episode_alone() -> None:
     plain, branched = served("bursty_workload", 5, 10), served("bursty_workload", 5, 10)
-    branches = Branches(branched.task, 2)
+    branches = Branches.simulated(branched.task, 2)
     branches.split_off(branched, 0, until_ps=15 * branched.task.window_ps)
     branches.mean_reward(Plans(np.tile(KNOBS, (5, 2, 1)), np.full((5, 2), 0.1)), used=0.2)
-    for rollouts in (plain, branched):
-        rollouts.step(np.tile(KNOBS, (2, 1)))
+    for batch in (plain, branched):
+        batch.step(np.tile(KNOBS, (2, 1)))
     assert plain.terms.tobytes() == branched.terms.tobytes()
 
 
-def with_other_future(rollouts: Rollouts) -> Rollouts:
+def with_other_future(batch: EpisodeBatch) -> EpisodeBatch:
     """The same present, with every request still to come ten times as long."""
-    state = rollouts.engine.state
-    for e in range(rollouts.num_episodes):
+    state = batch.engine.state
+    for e in range(batch.num_episodes):
         coming = slice(int(state.environment["next_arrival"][e]), None)
         state.requests["output_tokens"][e, coming] *= 10
-    return rollouts
+    return batch
 
 
-def plan(agent: Any, rollouts: Rollouts, step: int) -> Any:
-    begin(agent, rollouts, [4, 5])
+def plan(agent: Any, batch: EpisodeBatch, step: int) -> Any:
+    begin(agent, batch, [4, 5])
     # What an agent that watched from the start would know of past arrivals.
     agent._arrived = [np.array([20.0, 20.0])] * (step - 1)
-    return agent.act(view_of(rollouts, step))
+    return agent.act(view_of(batch, step))
 
 
 def test_the_planner_does_not_see_the_traffic_to_come() -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from llmserve_env.engine.knobs import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.env.episode import Episode, replay
-from llmserve_env.env.knob_values import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.env.spaces import action_space, decode
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, UnknownTaskError, VersionMismatchError
 

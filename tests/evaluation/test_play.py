@@ -34,7 +34,7 @@ def live_episode(agent_name: str, task_id: str, seed: int) -> Episode:
     agent = make_agent(agent_name)
     agent.reset(episode.task, [stream(seed, POLICY_STREAM)])
     while not episode.is_done:
-        episode.step(agent.act(view_of(episode.rollouts, episode.step_count))[0])
+        episode.step(agent.act(view_of(episode.batch, episode.step_count))[0])
     return episode
 
 
@@ -53,7 +53,7 @@ def test_a_played_episode_adds_up_to_the_totals_of_the_live_one() -> None:
     live = live_episode("static", "static_workload", 7)
     totals = played.totals()
     assert totals == state_of(live)["totals"]
-    assert totals["cost_usd"] == live.rollouts.memory[0]["cost_so_far_usd"] > 0.0
+    assert totals["cost_usd"] == live.batch.control[0]["cost_so_far_usd"] > 0.0
     assert totals["finished"] > 0.0
 
 

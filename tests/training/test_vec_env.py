@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.vec_env import ServingVecEnv
@@ -55,13 +55,13 @@ def test_an_end_is_a_truncation_with_the_last_observation_kept() -> None:
 
 def test_episodes_use_training_seeds_only(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    reset = Rollouts.reset
+    reset = EpisodeBatch.reset
 
-    def noted(self: Rollouts, index: int, seed: int) -> None:
+    def noted(self: EpisodeBatch, index: int, seed: int) -> None:
         used.append(seed)
         reset(self, index, seed)
 
-    monkeypatch.setattr(Rollouts, "reset", noted)
+    monkeypatch.setattr(EpisodeBatch, "reset", noted)
     run(ServingVecEnv([load_task("static_workload")], 4, seed=0), 210)
     assert len(used) > 4
     assert all(seed in SEED_RANGES["training"] for seed in used)

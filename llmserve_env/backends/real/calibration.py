@@ -42,14 +42,14 @@ An engine that is handed new requests while it works is slower than one that is 
 """
 LARGEST_PROMPT_SHARE = 0.5
 GEMM_KNOTS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-"""A wall clock is too noisy for the many knots of a GPU's curve."""
+"""Fewer knots than a GPU's curve has, because a wall clock is too noisy for more."""
 CORE_BANDWIDTH_BYTES_PER_S, CORE_FLOPS_PER_S = 10**16, 1.0e18
-"""No bounds: the fit of a small model may put the time of its products into any term, and a cache holds its weights."""
+"""Large enough to bound nothing: a cache holds the weights of a small model, and the fit may use any term."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probing load and what came of it."""
+    """What a probing load showed."""
 
     recording: Recording
     front_end: FrontEnd
@@ -97,7 +97,7 @@ def waves(rng: np.random.Generator, status: Status, rounds: int) -> Iterator[Wav
     longest = int(LARGEST_PROMPT_SHARE * status.max_model_len)
     for _ in range(rounds):
         served_rps = 0.0
-        # In another order every time, so that no size always meets the same weather on a shared machine.
+        # The order changes every round, so that other work on a shared machine does not always affect the same size.
         for count, prompt in rng.permutation(WAVES).tolist():
             now_s = time.monotonic()
             tokens = min(prompt, longest)
@@ -120,7 +120,7 @@ def _call(rng: np.random.Generator, index: int, at_s: float, prompt_tokens: int)
 
 
 def _wait_for_silence(provider: VllmProvider, player: LoadPlayer, timeout_s: float) -> None:
-    """Until every request of the wave is over, looking at the engine's figures as often as an episode does."""
+    """Wait until every request of the wave is over; reads the engine's gauges as often as an episode does."""
     deadline_s = time.monotonic() + timeout_s
     looked_at_s = time.monotonic()
     player.wait_until(time.monotonic() + POLL_S)
@@ -161,7 +161,7 @@ def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_
 
 
 def cpu_core(memory_bytes: int, price_usd_per_hour: float) -> Gpu:
-    """One CPU core in the place of a GPU."""
+    """One CPU core, described as a GPU."""
     return Gpu(
         name="one CPU core",
         memory_bytes=memory_bytes,
@@ -175,14 +175,14 @@ def cpu_core(memory_bytes: int, price_usd_per_hour: float) -> Gpu:
 
 
 def pace(profile: Profile, tier: TierName, iterations: Sequence[Iteration]) -> float:
-    """How much longer the iterations took than the profile says, as one factor: drift of the machine, or a bad fit."""
+    """Time of the iterations over what the profile predicts; not 1 if the machine drifted or the fit is bad."""
     return sum(iteration.ms for iteration in iterations) / sum(predicted_ms(profile, tier, iterations))
 
 
 def profile_of(
     found: Probe, base: Profile, gpu: Gpu, architecture: Architecture, name: str, date: str, bytes_per_value: int
 ) -> Profile:
-    """The profile that explains the probe: fitted iteration by iteration, and right on their sum."""
+    """A profile fitted to the iterations of the probe and scaled to their total time."""
     tier: TierName = "FP16"
     start = base.model_copy(update={"gpu": gpu})
     fitted = fit_iterations(start, tier, found.recording.iterations, name, date, architecture, GEMM_KNOTS)
@@ -207,7 +207,7 @@ def profile_of(
 
 
 def refitted(profile: Profile, recording: Recording, front_end: FrontEnd) -> Profile:
-    """The profile as another run of the same engine shows it: a machine that others use is never the same twice."""
+    """The profile fitted again to another run of the same engine, whose machine may have been slower or faster."""
     date = profile.provenance.date
     fitted = fit_iterations(profile, "FP16", recording.iterations, profile.name, date, None, GEMM_KNOTS)
     scaled = scaled_profile(fitted, pace(fitted, "FP16", recording.iterations))
@@ -215,7 +215,7 @@ def refitted(profile: Profile, recording: Recording, front_end: FrontEnd) -> Pro
 
 
 def scaled_profile(profile: Profile, factor: float) -> Profile:
-    """Every time of every tier multiplied; what a drifting machine does to a profile."""
+    """The profile with every time of every tier multiplied by `factor`."""
     tiers = {name: _scaled(tier, factor) for name, tier in profile.tiers.items()}
     return profile.model_copy(update={"tiers": tiers})
 

@@ -29,7 +29,7 @@ CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What a server is started with; the run-time knobs move below its maxima."""
+    """Options of a server; knobs at run time stay within its maxima."""
 
     python: Path
     """Interpreter of the environment vLLM is installed in."""
@@ -66,7 +66,7 @@ class LaunchOptions:
             "--max-model-len": self.max_model_len,
             "--scheduling-policy": "priority",
             "--scheduler-cls": SCHEDULER,
-            # Weights that know nothing would fill an answer with spaces.
+            # Random weights would fill an answer with spaces.
             "--structured-outputs-config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
         }
         if self.num_blocks is not None:
@@ -80,14 +80,14 @@ class LaunchOptions:
 
 
 class VllmServer:
-    """A server of ours. Use as a context, so that it never outlives its user."""
+    """A server that this process starts. As a context manager it stops with its user."""
 
     def __init__(self, options: LaunchOptions) -> None:
         self.options = options
         self.port = options.port or _free_port()
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         self.started_in_s = 0.0
-        """How long the last start took: what a knob that needs a restart costs."""
+        """Seconds that the last start took, which is the cost of a knob that needs a restart."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -149,7 +149,7 @@ class VllmServer:
         if self._process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            # The server leads a process group of its own, so nobody else's process is meant.
+            # The server leads its own process group, so no other process is signalled.
             try:
                 os.killpg(self._process.pid, number)
                 self._process.wait(STOP_TIMEOUT_S)
@@ -160,13 +160,13 @@ class VllmServer:
         self._process = None
 
     def wait(self) -> None:
-        """Until it ends by itself, which is an error, or we are interrupted."""
+        """Wait until an interrupt; a server that ends by itself is an error."""
         assert self._process is not None
         status = self._process.wait()
         raise ProviderError(f"vLLM ended with status {status}: {self._log_tail()}")
 
     def restart(self, options: LaunchOptions) -> float:
-        """Stop, start with other options, and say how many seconds nobody was served."""
+        """Stop and start with other options; returns the seconds in which nothing was served."""
         began_s = time.monotonic()
         self.stop()
         self.options = options

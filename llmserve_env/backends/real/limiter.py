@@ -16,7 +16,7 @@ class _Waiter:
 
 
 class Limiter:
-    """Lets `limit` holders in at a time. Lowering the limit evicts nobody; nobody enters until enough have left."""
+    """Admits `limit` requests at a time. After the limit is lowered, none is admitted until enough have left."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -34,7 +34,7 @@ class Limiter:
         return len(self._waiting)
 
     def configure(self, limit: int, by_priority: bool) -> None:
-        """Change the limit and the order, for those who wait already too."""
+        """Change the limit and the order, also for requests that already wait."""
         self._limit, self._by_priority = limit, by_priority
         self._admit()
 
@@ -67,6 +67,6 @@ class Limiter:
             best = min(self._waiting, key=lambda w: (w.priority if self._by_priority else 0, w.order))
             self._waiting.remove(best)
             self._num_running += 1
-            # One that was cancelled in this very moment gives its place back itself.
+            # A request that was cancelled at this moment returns its place itself.
             if not best.turn.cancelled():
                 best.turn.set_result(None)

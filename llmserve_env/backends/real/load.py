@@ -1,6 +1,6 @@
 """Requests played in real time: each is sent when it is due, and every token is stamped as it arrives.
 
-The load runs in an event loop of its own thread, so that whoever drives the episode may be as slow as it likes.
+The load runs in an event loop in a thread of its own, so a slow agent does not delay it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llmserve_env.backends.real.spending import Budget
 from llmserve_env.errors import ProviderError
 
 LOST_IN_A_ROW = 5
-"""Requests that fail for want of a connection, with none served between, before the engine counts as dead."""
+"""Consecutive requests without a connection after which the engine counts as dead."""
 STOP_TIMEOUT_S = 10.0
 
 
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(slots=True)
 class _Client:
-    """Who waits for a request's first token, and may leave."""
+    """The client of a request, who leaves if the first token takes too long."""
 
     request: asyncio.Task[None] | None
     is_served: bool = False
@@ -86,11 +86,11 @@ class LoadPlayer:
         self._loop.call_soon_threadsafe(self._begin, calls)
 
     def wait_until(self, at_s: float) -> None:
-        """Sleep until then; shorter if the engine dies or the budget is spent."""
+        """Sleep until then; returns earlier if the engine dies or the budget is spent."""
         self._wake.wait(max(at_s - time.monotonic(), 0.0))
 
     def take_events(self, until_s: float) -> list[Event]:
-        """What has happened up to then and was not taken yet, in order of time."""
+        """Events up to then that were not taken before, in order of time."""
         taken = self._later
         while self._events:
             taken.append(self._events.popleft())
@@ -129,7 +129,7 @@ class LoadPlayer:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._die(ProviderError(f"a request ended in a way nobody foresaw: {task.exception()!r}"))
+            self._die(ProviderError(f"playing a request raised an unexpected error: {task.exception()!r}"))
 
     def _die(self, error: ProviderError) -> None:
         self.dead = self.dead or error
@@ -180,7 +180,7 @@ class LoadPlayer:
             self._lost_in_a_row = 0
             self._happened(Happening.FINISHED, call)
         except asyncio.CancelledError:
-            # What was sent may be billed, whoever stops listening.
+            # The provider may bill what was sent, even if the client stops listening.
             used[0] = used[0] or call.prompt_tokens
             raise
         except StreamError as error:
@@ -189,12 +189,13 @@ class LoadPlayer:
             self._fail(call, "refused")
             self._die(error)
         finally:
-            # A prompt that brought tokens was read, whether or not its usage ever came.
+            # A prompt that produced tokens was processed, even if its usage was never reported.
             self.budget.settle(reserved, (used[0] or (call.prompt_tokens if used[1] else 0), used[1]))
 
     def _fail(self, call: Call, reason: str) -> None:
-        self.failures[reason] += 1
+        # The event comes first, so that a reader of the counter finds every counted failure among the events.
         self._happened(Happening.FAILED, call)
+        self.failures[reason] += 1
         self._lost_in_a_row = self._lost_in_a_row + 1 if reason == "no connection" else 0
         if self._lost_in_a_row >= LOST_IN_A_ROW:
             self._die(ProviderError(f"the engine is gone: {LOST_IN_A_ROW} requests in a row found no connection"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+import httpx2
 import numpy as np
 import openai
 
@@ -35,12 +35,8 @@ WORDS = (
 )
 """Common words: one token each to most tokenizers."""
 CHAT_TOKENS = 8
-"""What a chat template adds to a message, roughly; the API's own count is what is billed."""
+"""Roughly what a chat template adds to a message; the bill uses the API's own count."""
 FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
-# The client lets errors of its HTTP library through once a stream has begun.
-HttpError: type[Exception] = import_module(
-    openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
-).HTTPError
 
 
 def reason_of(error: Exception) -> str:
@@ -58,16 +54,17 @@ def reason_of(error: Exception) -> str:
             return "error in the stream"
         case ValueError():
             return "stream is not JSON"
-        case _ if "Timeout" in type(error).__name__:
+        case httpx2.TimeoutException():
             return "stalled"
         case _:
             return "stream broke off"
 
 
 class OpenAIProvider:
-    """The batch cap limits requests in flight, priorities order those who wait for a place; the rest is the API's."""
+    """Changes the batch cap (requests in flight) and the order of waiting requests; an API offers no other knob."""
 
     name = "openai"
+    is_metered = True
     unsupported: Mapping[str, str] = MappingProxyType(
         {
             "kv_budget_fraction": "the API does not offer it",
@@ -135,7 +132,8 @@ class OpenAIProvider:
                         yield piece
         except FATAL as error:
             raise ProviderError(f"the API refuses to serve us: {error}") from error
-        except (openai.OpenAIError, HttpError, TimeoutError, ValueError) as error:
+        except (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError) as error:
+            # Once a stream has begun, the client passes on the errors of its HTTP library.
             raise StreamError(reason_of(error)) from error
 
     async def _request(self, call: Call) -> Any:

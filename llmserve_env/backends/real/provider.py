@@ -1,4 +1,4 @@
-"""What real mode needs of an engine: take knobs, say how it is doing, stream answers."""
+"""The interface of a live engine: apply knobs, report gauges, stream answers."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Applied:
     """What became of the knobs."""
 
     in_force: dict[str, Any]
-    """Values as the engine has them, for the knobs it can turn."""
+    """Values in the engine, for the knobs that it can change."""
     unsupported: dict[str, str] = field(default_factory=dict)
-    """Knob -> why it cannot be turned."""
+    """Knob -> why it cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """An engine's own figures at the end of a window; counters run from its start. None: it does not say."""
+    """An engine's own figures at the end of a window; counters run from its start. None: not reported."""
 
     queue_depth: int
     active_requests: int
@@ -69,16 +69,18 @@ class Provider(Protocol):
     """One engine, for one episode at a time. `stream` runs in the event loop of the load; the rest outside it."""
 
     name: str
+    is_metered: bool
+    """Whether its tokens are billed, instead of the time of GPUs."""
     limiter: Limiter | None
-    """Where the batch cap is kept on our side; None where the engine keeps it itself."""
+    """Holds the batch cap on the client's side; None where the engine does so itself."""
     unsupported: Mapping[str, str]
-    """Knobs that can never be turned here, and why."""
+    """Knobs that this engine never changes, and why."""
 
     def check(self) -> None:
-        """Raise, with the reason, unless the engine is there and lets us in."""
+        """Raise a ProviderError unless the engine answers and accepts the credentials."""
 
     def apply(self, knobs: Mapping[str, Any]) -> Applied:
-        """Turn what can be turned, from the next iteration on."""
+        """Change the knobs that can be changed, from the next iteration on."""
 
     def gauges(self) -> Gauges:
         """Read the engine's figures."""
@@ -87,4 +89,4 @@ class Provider(Protocol):
         """Send a request; ProviderError if it cannot go on, StreamError if only this request failed."""
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""

@@ -1,4 +1,4 @@
-"""Iterations as vLLM's scheduler recorded them, as a latency profile's fit takes them."""
+"""Reads the iterations that vLLM's scheduler recorded, in the form that fitting a latency profile needs."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def _index(name: str) -> int:
 
 
 def _iterations(rows: list[dict[str, Any]], tier: str) -> list[Iteration]:
-    """An iteration lasts from the end of the one before: what the engine does between them is part of its pace."""
+    """Iterations with their durations; one lasts from the end of the one before, so time between them counts."""
     leads_s = [b["start"] - a["end"] for a, b in pairwise(rows) if a["left"]]
-    # After an idle time there is no iteration before; such a one begins with the usual lead.
+    # An iteration after idle time has no predecessor and is given the median lead.
     usual_s = median(leads_s) if leads_s else 0.0
     found = []
     for before, row in zip([None, *rows], rows, strict=False):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +10,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from llmserve_env.errors import ConfigError, MissingCredentialError
+from llmserve_env.llm_prices import prices_of
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -62,15 +61,13 @@ class RealSettings(BaseSettings):
         )
 
     def prices(self) -> tuple[float, float]:
-        """Dollars per million tokens, in and out; a model without a price cannot be capped, so it is refused."""
-        listed = json.loads(files("llmserve_env.agents").joinpath("data/llm_prices.json").read_text(encoding="utf-8"))
-        fallback = (0.0, 0.0) if self.provider == "vllm" else (None, None)
-        price_in, price_out = listed["models"].get(self.model, fallback)
-        price_in = price_in if self.price_in_usd_per_million is None else self.price_in_usd_per_million
-        price_out = price_out if self.price_out_usd_per_million is None else self.price_out_usd_per_million
+        """Dollars per million tokens, in and out; a model without a price is refused, because no cap could be kept."""
+        price_in, price_out = prices_of(self.model, self.price_in_usd_per_million, self.price_out_usd_per_million)
+        if self.provider == "vllm":
+            price_in, price_out = price_in or 0.0, price_out or 0.0
         if price_in is None or price_out is None:
             raise ConfigError(
                 f"the price of {self.model!r} is not known, so max_usd could not be kept: set "
                 "LLMSERVE_REAL_PRICE_IN_USD_PER_MILLION and LLMSERVE_REAL_PRICE_OUT_USD_PER_MILLION (0 if it is free)"
             )
-        return float(price_in), float(price_out)
+        return price_in, price_out

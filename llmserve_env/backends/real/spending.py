@@ -20,7 +20,7 @@ class Usage:
 
 
 class Budget:
-    """Caps per episode. A request's worst case is reserved before it is sent, so that a cap is never overstepped."""
+    """Caps per episode. A request's worst case is reserved before it is sent, so that no cap is exceeded."""
 
     def __init__(self, settings: RealSettings) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class Budget:
         return PER_MILLION * (self._price_in * prompt_tokens + self._price_out * completion_tokens)
 
     def reserve(self, prompt_tokens: int, completion_tokens: int) -> bool:
-        """Set the worst case of one request aside; False, for ever after, once a cap would be overstepped."""
+        """Reserve the worst case of one request; False once it would exceed a cap, and from then on."""
         tokens, usd = prompt_tokens + completion_tokens, self.usd(prompt_tokens, completion_tokens)
         spent, caps = self.spent, self._settings
         held = spent.prompt_tokens + spent.completion_tokens + self._reserved_tokens

@@ -12,7 +12,7 @@ TINY_SERVER = "tiny_server"
 
 
 def data_folder() -> Path:
-    """Where the tasks of real mode lie; name it in LLMSERVE_TASKS to serve them."""
+    """The folder with the tasks of real mode; set LLMSERVE_TASKS to it to serve them."""
     return Path(str(files("llmserve_env.backends.real").joinpath("data")))
 
 

@@ -1,4 +1,4 @@
-"""A vLLM server whose scheduler is ours to steer: knobs through its control folder, gauges from `/metrics`."""
+"""A vLLM server that runs our scheduler: knobs through its control folder, gauges from `/metrics`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class VllmProvider(OpenAIProvider):
     """Batch cap, KV budget, speculation depth and priorities at run time; tier and split need a restart."""
 
     name = "vllm"
+    is_metered = False
     unsupported: Mapping[str, str] = MappingProxyType({"quantization_tier": RESTART, "prefill_decode_split": RESTART})
 
     def __init__(self, settings: RealSettings) -> None:
@@ -44,7 +45,7 @@ class VllmProvider(OpenAIProvider):
         """Tokens per iteration from the next window on; not one of the agent's knobs. None: the server's own."""
         self._by_priority = False
         self._generation = 0
-        # A name of its own, so that what an earlier episode left behind is not taken for this one's.
+        # A unique name keeps recordings of earlier episodes apart.
         self._record_to = f"iterations-{uuid4().hex[:8]}.jsonl" if settings.record_iterations else None
         self._vocabulary = 0
 
@@ -54,7 +55,7 @@ class VllmProvider(OpenAIProvider):
         self._vocabulary = self.status().vocabulary
 
     def status(self) -> Status:
-        """What our scheduler says of itself."""
+        """The status that our scheduler reports."""
         try:
             return read_status(self._folder)
         except (OSError, ValueError, KeyError) as error:
@@ -159,7 +160,7 @@ class VllmProvider(OpenAIProvider):
 
 
 def request_name(call: Call) -> str:
-    """How the request is called in the engine's records."""
+    """The name of the request in the engine's records."""
     return f"llmserve-{call.seed}-{call.index}"
 
 

@@ -1,4 +1,4 @@
-"""From a task to a parquet lookup table, with what made it."""
+"""Export of a task as a parquet lookup table, with metadata that says what made it."""
 
 from __future__ import annotations
 

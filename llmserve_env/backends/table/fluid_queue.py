@@ -28,10 +28,10 @@ class ServedWindow:
     """Requests that left the queue for the first time."""
     waits_ms: list[Array] = field(default_factory=list)
     """Their time in the queue."""
-    lost: list[Array] = field(default_factory=list)
-    """Requests turned away or given up, which never get a token."""
-    rejected: int = 0
-    abandoned: int = 0
+    rejected: list[Array] = field(default_factory=list)
+    """Requests that found no room in the queue."""
+    abandoned: list[Array] = field(default_factory=list)
+    """Requests whose clients left before their first token."""
     finished: int = 0
     output_tokens: float = 0.0
     busy_gpu_s: float = 0.0
@@ -70,7 +70,7 @@ class FluidQueue:
         return served
 
     def _run(self, served: ServedWindow, curve: BatchCurve, slice_s: float, jitter: tuple[float, float]) -> None:
-        """Every running request gets its share of the tokens of this slice; a batch that does not fit ends them all."""
+        """Give running requests their shares of this slice's tokens; a batch that does not fit returns to the queue."""
         busy = min(len(self.running), self.num_replicas)
         batch = len(self.running) / busy if busy else 0.0
         smallest = float(curve.batch_size[0])
@@ -105,20 +105,18 @@ class FluidQueue:
             of_class = self.requests.priority[new] == k
             free = room - int((self.requests.priority[self.waiting] == k).sum())
             fits &= ~of_class | (np.cumsum(of_class) <= free)
-        served.rejected += int((~fits).sum())
-        served.lost.append(new[~fits])
+        served.rejected.append(new[~fits])
         self.waiting = np.concatenate((self.waiting, new[fits]))
 
     def _abandon(self, served: ServedWindow, now_ps: float) -> None:
-        """Clients whose patience is over leave, unless they already have a token."""
+        """Clients whose patience has ended leave, unless they already have a token."""
         age_ps = now_ps - self.requests.arrival_at_ps[self.waiting]
         gone = (age_ps >= self.requests.patience_ps[self.waiting]) & ~self.has_started[self.waiting]
-        served.abandoned += int(gone.sum())
-        served.lost.append(self.waiting[gone])
+        served.abandoned.append(self.waiting[gone])
         self.waiting = self.waiting[~gone]
 
     def _start(self, served: ServedWindow, batch_cap: int, slice_start_ps: float) -> None:
-        """The head of the queue fills the batch; who came within this slice and finds room has not waited."""
+        """The head of the queue fills the batch; a request that arrives in this slice and finds room has not waited."""
         free = max(batch_cap * self.num_replicas - len(self.running), 0)
         chosen, self.waiting = self.waiting[:free], self.waiting[free:]
         self.running = np.concatenate((self.running, chosen))

@@ -1,4 +1,4 @@
-"""What a lookup table has: five columns that name a grid point, six that say what serving there is like."""
+"""The columns of a lookup table: five name a grid point, six hold its figures."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ JITTER = 0.05
 """Standard deviation of the noise on latencies, as a fraction of them."""
 _TTFT_P50, _TTFT_P99, _TPOT, _TPS, _MEMORY, _COST = range(len(FIGURES))
 _WINDOW_KEY = 1_000
-"""First part of the keys of jitter streams, apart from the keys that workloads use below the same stream."""
+"""First part of the keys of jitter streams; workloads use other keys of the same stream."""
 
 
 def jitter_stream(seed: int, step: int) -> np.random.Generator:
@@ -75,7 +75,7 @@ class LookupTable:
         self.figures = figures
         self.memory_limit_gb = memory_limit_gb
         self.metadata = metadata
-        # The nearest-neighbour axes travel as values, so that one interpolator serves them all.
+        # The axes without interpolation are part of the values, so one interpolator is enough.
         self._interpolate = RegularGridInterpolator((grid.batch_size, grid.kv_budget), figures, method="linear")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Reading a lookup table: every column, every row and the whole grid are checked before a figure is believed."""
+"""Reading a lookup table: every column, every row and the whole grid are checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llmserve_env.engine.knobs import ALIASES, KNOBS
 from llmserve_env.errors import ConfigError
 
 MAX_NAMED = 3
-"""Grid points an error names before it only counts them."""
+"""Grid points that an error names; it counts the rest."""
 _RANGES = {alias: (knob.low, knob.high) for knob in KNOBS for alias, name in ALIASES.items() if name == knob.name}
 
 

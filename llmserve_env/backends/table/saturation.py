@@ -51,7 +51,7 @@ class Saturated:
 
 
 def lone_replica(task: Task) -> Deployment:
-    """One replica of the task's fleet that reports the memory it asks for instead of dying of it.
+    """One replica of the task's fleet that reports the memory it asks for and never runs out of it.
 
     Limit and reserve rise by the same amount: the KV pool keeps its size, and no iteration runs out of memory.
     """
@@ -72,7 +72,7 @@ def lone_replica(task: Task) -> Deployment:
 
 
 def num_requests(batch_size: int) -> int:
-    """Those of the warm-up, those to measure, and a batch that keeps the queue full to the end."""
+    """Requests of the warm-up, requests to measure, and one more batch that keeps the queue full to the end."""
     return (WARM_UP_TURNS + 1) * batch_size + max(MEASURED_TURNS * batch_size, MIN_MEASURED)
 
 
@@ -93,7 +93,7 @@ def backlog(traffic: RequestTable, prompt_tokens: int, count: int) -> RequestTab
 
 
 def saturate(task: Task, points: Sequence[GridPoint]) -> list[Saturated]:
-    """Figures of some grid points of one batch size, served side by side."""
+    """Figures of some grid points of one batch size, simulated in one batch of engines."""
     batch_size, deployment = points[0].batch_size, lone_replica(task)
     if any(point.batch_size != batch_size for point in points):
         raise ValueError("points served side by side have one batch_size")

@@ -14,16 +14,16 @@ def apply_knobs(sim, knobs):
     environment = sim.environment
     resized = environment.kv_budget_fraction != knobs.kv_budget_fraction
     resized = resized or (environment.speculation_depth > 0) != (knobs.speculation_depth > 0)
-    environment.batch_cap = knobs.batch_cap
+    environment.batch_cap = int(knobs.batch_cap)
     environment.kv_budget_fraction = knobs.kv_budget_fraction
-    environment.speculation_depth = knobs.speculation_depth
-    environment.quantization_tier = knobs.quantization_tier
-    environment.priority_routing = knobs.priority_routing
+    environment.speculation_depth = int(knobs.speculation_depth)
+    environment.quantization_tier = int(knobs.quantization_tier)
+    environment.priority_routing = int(knobs.priority_routing)
     if resized:
         for r in range(sim.replicas.shape[0]):
             sim.replicas[r].pool_is_stale = 1
     roll(sim, environment.now_ps)
-    set_split(sim, knobs.prefill_decode_split)
+    set_split(sim, int(knobs.prefill_decode_split))
 
 
 @rare_kernel

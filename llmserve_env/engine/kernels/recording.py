@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, TTFT_RING
+from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, REJECTED, TTFT_RING
 
 PPM = 1_000_000
 
@@ -65,6 +65,24 @@ def count_wait(sim, at_ps, wait_ps):
     sim.environment.ttft[0, slot] = at_ps
     sim.environment.ttft[1, slot] = wait_ps
     sim.environment.ttft_count += 1
+
+
+@kernel
+def count_arrival(sim, q):
+    """A client sends request q."""
+    request, window = sim.requests[q], sim.window
+    window.arrived += 1
+    window.arrived_by_class[request.priority] += 1
+    window.arrived_prompt_tokens += request.prompt_tokens
+
+
+@kernel
+def reject(sim, q, at_ps):
+    """Request q is turned away: it has missed its SLO, unless its first token had come."""
+    sim.progress[q].status = REJECTED
+    sim.progress[q].finished_at_ps = at_ps
+    sim.window.rejected += 1
+    judge(sim, q, False, PPM)
 
 
 @kernel

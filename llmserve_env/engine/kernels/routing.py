@@ -5,10 +5,10 @@ from __future__ import annotations
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
-from llmserve_env.engine.kernels.recording import PPM, judge
+from llmserve_env.engine.kernels.recording import count_arrival, reject
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.layout import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
+from llmserve_env.engine.layout import NUM_MOVING_ROWS, SPLIT_UP
 
 
 @kernel
@@ -40,20 +40,13 @@ def route(sim, q, at_ps, excluded):
 @kernel
 def arrive(sim, q):
     """A client sends request q: it waits at a replica, or its class's waiting room there is full."""
-    request, window = sim.requests[q], sim.window
-    at = request.arrival_at_ps
-    k = request.priority
-    window.arrived += 1
-    window.arrived_by_class[k] += 1
-    window.arrived_prompt_tokens += request.prompt_tokens
+    at, k = sim.requests[q].arrival_at_ps, sim.requests[q].priority
+    count_arrival(sim, q)
     r = route(sim, q, at, -1)
     if sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
-        sim.progress[q].status = REJECTED
-        sim.progress[q].finished_at_ps = at
-        window.rejected += 1
-        judge(sim, q, False, PPM)
-        return
-    enqueue(sim, r, q, at)
+        reject(sim, q, at)
+    else:
+        enqueue(sim, r, q, at)
 
 
 @rare_kernel

@@ -8,8 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.knob_values import KNOBS
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, default_knobs
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.capacity.load import TierLoad, tier_load

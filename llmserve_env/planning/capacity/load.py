@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import saturated, with_changes

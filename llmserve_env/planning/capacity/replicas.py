@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.knob_values import KNOBS, mapping_from_knobs
+from llmserve_env.engine.knobs import KNOBS, mapping_from_knobs
 from llmserve_env.graders.references import freeze_command, has_references
 from llmserve_env.planning.capacity.checking import MATTERS, KnobEffect, TaskCheck
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest

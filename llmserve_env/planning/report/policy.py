@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode import PlayedEpisode
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.tasks.task import Task
 
 LEVELS = (("quiet", 0.0, 1 / 3), ("usual", 1 / 3, 0.8), ("busy", 0.8, 1.0))

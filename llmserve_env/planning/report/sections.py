@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.knob_values import NAMES
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.evaluation.markup import bullets, figure, grid, inline, paragraph, section, table
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
 from llmserve_env.planning.capacity.text import knob_value

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import KNOBS
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, default_knobs
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants

@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.agents.constant import constant_file
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.task import Task

@@ -9,8 +9,7 @@ import optuna
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import KNOBS, Knob
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, Knob, default_knobs
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.runner import Runner, Threads

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from llmserve_env.backends.real.episode import RealEpisode
+from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.env.episode import Episode
 from llmserve_env.tasks.task import Task, parse_task
 from tests.backends.real.streaming_server import KEY, MODEL, StreamingServer
 
@@ -92,9 +93,10 @@ def settings_for(server: StreamingServer, **overrides: Any) -> RealSettings:
     return RealSettings(**given)
 
 
-def real_episode(server: StreamingServer, task: Task | None = None, **overrides: Any) -> RealEpisode:
+def real_episode(server: StreamingServer, task: Task | None = None, **overrides: Any) -> Episode:
     """An episode that has been reset."""
-    episode = RealEpisode(task or short_task(), settings_for(server, **overrides))
+    task = task or short_task()
+    episode = Episode(task, backend=LiveBackend(task, settings_for(server, **overrides)))
     episode.reset(3)
     return episode
 

@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmserve_env.backends.backend import ServingBackend
 from llmserve_env.backends.real import calibration
 from llmserve_env.backends.real.calibration import Probe, cpu_core, front_end_of, pace, profile_of, scaled_profile
-from llmserve_env.backends.real.comparison import (
-    Comparison,
-    fleet_like,
-    phase_errors,
-    play_sim,
-    report,
-)
-from llmserve_env.backends.real.comparison_text import phase_lines, save_figure, window_lines
 from llmserve_env.backends.real.plugin.llmserve_steering.control import (
     Status,
     Wanted,
@@ -33,13 +24,16 @@ from llmserve_env.backends.real.plugin.llmserve_steering.control import (
 from llmserve_env.backends.real.prometheus import read_totals
 from llmserve_env.backends.real.recording import read_recording
 from llmserve_env.backends.real.tasks import real_task
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import ProviderError
+from llmserve_env.evaluation.live_comparison import LiveComparison, fleet_like, phase_errors, play_sim, report
+from llmserve_env.evaluation.live_comparison_text import phase_lines, save_figure, window_lines
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.schema import FrontEnd
 from llmserve_env.tasks.task import Task
-from llmserve_env.tasks.variants import at_rate, on_profile, with_changes
+from llmserve_env.tasks.variants import at_rate, with_changes
 
 STATUS = Status(
     generation=3,
@@ -129,7 +123,7 @@ def test_no_recording_is_an_error(tmp_path: Path) -> None:
         read_recording(tmp_path / "nothing.jsonl", "FP16")
 
 
-def steady(_backend: ServingBackend, _step: int) -> Any:
+def steady(_batch: EpisodeBatch, _step: int) -> Any:
     return default_knobs()
 
 
@@ -153,13 +147,13 @@ def test_the_probing_load_fills_every_batch_cap_with_traffic_that_the_engine_can
     assert [wave.is_calm for wave in opened] == [True, False, False, False]
 
 
-def compared() -> Comparison:
+def compared() -> LiveComparison:
     """The simulator against itself at half the speed."""
     task, profile = short(), load_profile("a100-40gb.llama-3-8b")
     nothing, some = FrontEnd(request_ms=0.0, token_ms=0.0), FrontEnd(request_ms=1.0, token_ms=2.0)
     real = play_sim(task, fleet_like(task, profile, STATUS), nothing, 1, steady)
     sim = play_sim(task, fleet_like(task, scaled_profile(profile, 2.0), STATUS), nothing, 1, steady)
-    return Comparison(task.id, 1, real, sim, phase_errors(task, 1, real, sim), 1.0, some, 0.0, True)
+    return LiveComparison(task.id, 1, real, sim, phase_errors(task, 1, real, sim), 1.0, some, 0.0, True)
 
 
 def test_errors_are_those_of_a_simulator_that_is_too_slow() -> None:
@@ -191,7 +185,7 @@ def test_a_comparison_can_be_read_and_seen(tmp_path: Path) -> None:
 
 
 def test_a_task_is_moved_to_another_profile() -> None:
-    moved = on_profile(real_task("tiny_server"), "h200-141gb.llama-3-8b")
+    moved = with_changes(real_task("tiny_server"), deployment={"profile": "h200-141gb.llama-3-8b"})
     assert moved.fleet.costs.price_usd_per_hour == load_profile("h200-141gb.llama-3-8b").costs().price_usd_per_hour
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from llmserve_env.backends.real.episode import RealEpisode
+from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.launcher import VllmServer
 from llmserve_env.backends.real.recording import read_recording
 from llmserve_env.backends.real.tasks import data_folder
 from llmserve_env.backends.real.vllm_provider import VllmProvider
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
+from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ProviderError
 from llmserve_env.models import ServeObservation
@@ -39,9 +40,10 @@ class Live:
 
     def __init__(self, server: VllmServer, task: Task, **overrides: Any) -> None:
         settings = server.settings(max_requests_per_step=1000, **overrides)
-        self.episode = RealEpisode(task, settings)
+        self.backend = LiveBackend(task, settings)
+        self.episode = Episode(task, backend=self.backend)
         self.episode.reset(1)
-        provider = self.episode.backend.provider
+        provider = self.backend.provider
         assert isinstance(provider, VllmProvider)
         self.provider = provider
 
@@ -116,8 +118,8 @@ def test_priorities_let_urgent_requests_overtake(live: Live) -> None:
     for _ in range(10):
         live.step(batch_cap=4, priority_routing=True)
     served = [0, 0]
-    for request in live.episode.backend.book.requests.values():
-        served[request.priority] += request.first_token_at_ps >= 0
+    for request, progress in zip(live.backend.book.requests, live.backend.book.progress, strict=True):
+        served[request["priority"]] += progress["first_token_at_ps"] >= 0
     assert served[0] > 2 * served[1]
 
 
@@ -181,7 +183,8 @@ def test_a_short_episode_over_http(vllm: VllmServer) -> None:
 
 def test_a_server_that_dies_ends_the_episode_and_a_restart_has_a_price(tmp_path: Path) -> None:
     with VllmServer(options(tmp_path / "vllm")) as server:
-        episode = RealEpisode(saturated(), server.settings())
+        task = saturated()
+        episode = Episode(task, backend=LiveBackend(task, server.settings()))
         episode.reset(1)
         episode.step(knobs_from_mapping({}))
         server.stop()
@@ -191,7 +194,7 @@ def test_a_server_that_dies_ends_the_episode_and_a_restart_has_a_price(tmp_path:
         assert episode.is_done
         episode.close()
         with pytest.raises(ProviderError, match="does not answer"):
-            RealEpisode(saturated(), server.settings()).reset(1)
+            Episode(task, backend=LiveBackend(task, server.settings())).reset(1)
         cost_s = server.restart(options(tmp_path / "vllm", max_batch_cap=16))
     (artifacts() / "restart.json").write_text(json.dumps({"restart_s": round(cost_s, 1)}), encoding="utf-8")
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from llmserve_env.agents.agent import view_of
-from llmserve_env.backends.real.episode import RealEpisode
+from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
+from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.errors import (
     ConfigError,
@@ -43,7 +44,7 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 
 def play(
-    episode: RealEpisode, until: Callable[[list[dict[str, Any]]], bool] | None = None, **action: Any
+    episode: Episode, until: Callable[[list[dict[str, Any]]], bool] | None = None, **action: Any
 ) -> list[dict[str, Any]]:
     """Play to the end, or until enough was seen; observations of every step."""
     seen: list[dict[str, Any]] = []
@@ -53,6 +54,12 @@ def play(
             seen.append(observe(episode))
     assert until is None or until(seen), "the episode ended before it happened"
     return seen
+
+
+def live(settings: RealSettings) -> Episode:
+    """An episode that has not been reset."""
+    task = short_task()
+    return Episode(task, backend=LiveBackend(task, settings))
 
 
 def counted(seen: list[dict[str, Any]], name: str) -> int:
@@ -85,7 +92,7 @@ def test_a_whole_episode_is_served_measured_and_paid() -> None:
         assert seen[-1]["cost_so_far"] <= spent["usd"]
         assert state_of(episode)["step_count"] == len(seen)
         assert set(components(episode.played())) >= {"throughput", "slo"}
-        assert view_of(episode.rollouts, len(seen)).features is not None
+        assert view_of(episode.batch, len(seen)).features is not None
 
 
 def test_an_episode_ends_with_its_task() -> None:
@@ -233,7 +240,7 @@ def test_a_key_that_stops_working_ends_the_episode_with_the_reason() -> None:
 def test_no_key_is_an_error_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(MissingCredentialError, match="OPENAI_API_KEY"):
-        RealEpisode(short_task(), RealSettings()).reset(0)
+        live(RealSettings()).reset(0)
 
 
 def test_a_dead_port_is_an_error_at_the_start() -> None:
@@ -242,7 +249,7 @@ def test_a_dead_port_is_an_error_at_the_start() -> None:
         port = probe.getsockname()[1]
     settings = RealSettings(base_url=f"http://127.0.0.1:{port}/v1", max_retries=0)
     with pytest.raises(ProviderError, match="does not answer"):
-        RealEpisode(short_task(), settings).reset(0)
+        live(settings).reset(0)
 
 
 def test_a_server_that_dies_ends_the_episode_with_the_reason() -> None:

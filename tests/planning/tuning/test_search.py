@@ -10,8 +10,7 @@ import pytest
 
 from llmserve_env.agents import constant
 from llmserve_env.agents.constant import TunedAgent, tuned_knobs
-from llmserve_env.engine.knobs import KNOBS
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import KNOBS, default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.planning.tuning.search import mean_score, search, variations

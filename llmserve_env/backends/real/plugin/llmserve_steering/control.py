@@ -70,6 +70,6 @@ def read_wanted(folder: Path) -> Wanted:
 
 
 def read_status(folder: Path) -> Status:
-    """What the scheduler last said of itself."""
+    """The status that the scheduler wrote last."""
     found = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     return Status(**{field.name: found[field.name] for field in fields(Status)})

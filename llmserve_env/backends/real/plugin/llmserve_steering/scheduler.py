@@ -82,7 +82,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
     def add_request(self, request: Any) -> None:
         """A request is handed over between iterations; it had come through the tokenizer before."""
         if self._log is not None:
-            # Its own stamp is of the wall clock, as another process may have made it.
+            # The request carries a wall-clock stamp, because another process may have made it.
             self._added[request.request_id] = request.arrival_time - time.time() + time.monotonic()
         super().add_request(request)
 
@@ -112,7 +112,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
 
     def _withhold(self) -> None:
         """Move towards the wanted pool: give blocks back at once, take them as they become free."""
-        # One request of the greatest length must fit, or it would wait for ever.
+        # A request of the greatest length must fit, or it would never be served.
         least = -(-self.max_model_len // self.cache_config.block_size)
         target = self._num_blocks - max(int(self._wanted.kv_budget_fraction * self._num_blocks), least)
         missing = max(target, 0) - len(self._withheld)

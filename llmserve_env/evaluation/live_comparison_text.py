@@ -1,4 +1,4 @@
-"""A comparison for people: tables of text, and a picture."""
+"""A live comparison as lines of text and as a picture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llmserve_env.backends.real.comparison import SERIES, Comparison
+from llmserve_env.evaluation.live_comparison import SERIES, LiveComparison
 
 LABELS = {
     "ttft_ms": "TTFT of arrivals, ms",
@@ -19,7 +19,7 @@ DOTS_PER_INCH = 110
 REAL, SIMULATED = "#1f4e79", "#d1603d"
 
 
-def window_lines(comparison: Comparison) -> Iterator[str]:
+def window_lines(comparison: LiveComparison) -> Iterator[str]:
     """A line per window: real / simulated."""
     yield "window " + "".join(f"{name:>26}" for name in SERIES)
     real, sim = comparison.real.windows, comparison.sim.windows
@@ -37,7 +37,7 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if np.isfinite(value) else "–"
 
 
-def phase_lines(comparison: Comparison) -> Iterator[str]:
+def phase_lines(comparison: LiveComparison) -> Iterator[str]:
     """A block per stretch of constant load."""
     how = "costs of this run" if comparison.is_refitted else "costs of the profile"
     yield (
@@ -52,7 +52,7 @@ def phase_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{phase.rate_rps:>6.2f} {phase.requests:>8} " + "".join(f"{cell:>28}" for cell in cells)
 
 
-def save_figure(comparisons: Sequence[Comparison], path: Path) -> None:
+def save_figure(comparisons: Sequence[LiveComparison], path: Path) -> None:
     """Both sides over the windows: a row per figure, a column per load."""
     from matplotlib.figure import Figure
 

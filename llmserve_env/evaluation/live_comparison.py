@@ -1,4 +1,4 @@
-"""The same task, seed and policy on a live engine and in the simulator, and how far they are apart."""
+"""The same task, seed and policy on a live engine and in the simulator, and the errors of the simulation."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import ServingBackend
+from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.calibration import front_end_of, pace, refitted
-from llmserve_env.backends.real.episode import RealEpisode
 from llmserve_env.backends.real.plugin.llmserve_steering.control import Status
 from llmserve_env.backends.real.recording import Recording, read_recording
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.vllm_provider import VllmProvider
+from llmserve_env.backends.simulated import SimulatedBackend
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.rollouts import Rollouts
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import ConfigError
 from llmserve_env.profiles.schema import FrontEnd, Profile
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_MS, ms_to_ps, ps_to_s
 from llmserve_env.workloads import sample, schedule
 
-Policy = Callable[[ServingBackend, int], Array]
+Policy = Callable[[EpisodeBatch, int], Array]
 """From the last window and the step to come, to the knobs."""
 SERIES = ("ttft_ms", "itl_ms", "throughput_tps", "queue_depth")
 MEANS = ("throughput_tps", "ttft_ms", "e2e_ms", "itl_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """An episode as clients saw it."""
+class Side:
+    """One side of a comparison: an episode as its clients saw it."""
 
     ttft_ms: Array
     """Of every request; NaN for those without a first token."""
@@ -60,13 +60,13 @@ class PhaseErrors:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LiveComparison:
     """Both sides of one seed."""
 
     task_id: str
     seed: int
-    real: Played
-    sim: Played
+    real: Side
+    sim: Side
     phases: tuple[PhaseErrors, ...]
     pace: float
     """Time of this run's iterations over what the profile says: 1 on a machine as fast as when it was calibrated."""
@@ -93,60 +93,55 @@ def fleet_like(task: Task, profile: Profile, status: Status) -> Deployment:
     )
 
 
-def play_real(
+def play_live(
     task: Task, settings: RealSettings, seed: int, choose: Policy, progress: Callable[[int], object]
-) -> tuple[Played, Recording, FrontEnd, Status]:
-    """Play in real time; what clients saw, and what the engine recorded of it."""
-    settings = settings.model_copy(update={"record_iterations": True})
-    with RealEpisode(task, settings) as episode:
+) -> tuple[Side, Recording, FrontEnd, Status]:
+    """Play in real time; returns what clients saw, and what the engine recorded of it."""
+    backend = LiveBackend(task, settings.model_copy(update={"record_iterations": True}))
+    with Episode(task, backend=backend) as episode:
         episode.reset(seed)
-        provider = episode.backend.provider
-        if not isinstance(provider, VllmProvider):
+        provider, player = backend.provider, backend.player
+        if not isinstance(provider, VllmProvider) or player is None:
             raise ConfigError("comparing needs the iterations of the engine: set LLMSERVE_REAL_PROVIDER=vllm")
         status, path = provider.status(), provider.iterations_path
         while not episode.is_done:
-            episode.step(choose(episode.rollouts, episode.step_count))
+            episode.step(choose(episode.batch, episode.step_count))
             progress(episode.step_count)
-        player = episode.backend.player
-        assert player is not None
-        details = episode.backend.details()["real"]
-        if details["not_sent"] or details["shortened"]:
-            raise ConfigError(
-                f"{details['not_sent']} requests were not sent and {details['shortened']} were shortened, so the two "
-                "sides would differ: raise LLMSERVE_REAL_MAX_REQUESTS_PER_STEP, _MAX_PROMPT_TOKENS and "
-                "_MAX_COMPLETION_TOKENS"
-            )
-        requests = [episode.backend.book.requests[i] for i in sorted(episode.backend.book.requests)]
+        _require_all_sent(backend)
+        times = backend.request_times()
         recording = read_recording(path, TIER_NAMES[0])
-        origin_s = episode.backend.origin_s
-        received = {
-            i: origin_s + ps_to_s(r.first_token_at_ps)
-            for i, r in episode.backend.book.requests.items()
-            if r.first_token_at_ps >= 0
-        }
+        received = {i: backend.origin_s + ps_to_s(first) for i, (_, first, _) in times.items() if first >= 0}
         front_end = front_end_of(recording, player.sent_at_s, received)
-    # A stream ends a little after its last token, which is what the simulator calls the end.
-    times = [
-        (r.arrival_at_ps, r.first_token_at_ps, r.last_token_at_ps if r.finished_at_ps >= 0 else -1) for r in requests
-    ]
-    return _played(task, episode, seed, np.array(times).reshape(-1, 3), 0), recording, front_end, status
+    in_order = np.array([times[i] for i in sorted(times)]).reshape(-1, 3)
+    return _side(task, episode, seed, in_order, 0), recording, front_end, status
 
 
-def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd, seed: int, choose: Policy) -> Played:
-    """The same in the simulator; what a client sees later than the engine is added to its times."""
-    rollouts = Rollouts(task, 1, fleet=fleet)
-    episode = Episode(task, backend=rollouts)
+def _require_all_sent(backend: LiveBackend) -> None:
+    """Refuse a run whose requests were not all sent as the task says: the two sides would differ."""
+    details = backend.details()["real"]
+    if details["not_sent"] or details["shortened"]:
+        raise ConfigError(
+            f"{details['not_sent']} requests were not sent and {details['shortened']} were shortened, so the two "
+            "sides would differ: raise LLMSERVE_REAL_MAX_REQUESTS_PER_STEP, _MAX_PROMPT_TOKENS and "
+            "_MAX_COMPLETION_TOKENS"
+        )
+
+
+def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd, seed: int, choose: Policy) -> Side:
+    """The same in the simulator; the time between engine and client is added to its times."""
+    backend = SimulatedBackend(task, fleet=fleet)
+    episode = Episode(task, backend=backend)
     episode.reset(seed)
     while not episode.is_done:
-        episode.step(choose(rollouts, episode.step_count))
+        episode.step(choose(episode.batch, episode.step_count))
     table = sample(task.workload, seed)
     due = table.arrival_at_ps < task.steps * task.window_ps
-    progress = rollouts.engine.state.progress[0][: len(table)]
+    progress = backend.engine.state.progress[0][: len(table)]
     times = np.column_stack([table.arrival_at_ps, progress["first_token_at_ps"], progress["finished_at_ps"]])[due]
-    return _played(task, episode, seed, times, ms_to_ps(front_end.request_ms + front_end.token_ms))
+    return _side(task, episode, seed, times, ms_to_ps(front_end.request_ms + front_end.token_ms))
 
 
-def _played(task: Task, episode: Episode, seed: int, times: Array, extra_ps: int) -> Played:
+def _side(task: Task, episode: Episode, seed: int, times: Array, extra_ps: int) -> Side:
     arrival, first, finished = times.T
     ttft_ms = np.where(first >= 0, (first - arrival + extra_ps) / PS_PER_MS, np.nan)
     e2e_ms = np.where((first >= 0) & (finished >= 0), (finished - arrival + extra_ps) / PS_PER_MS, np.nan)
@@ -158,7 +153,7 @@ def _played(task: Task, episode: Episode, seed: int, times: Array, extra_ps: int
         "throughput_tps": metrics["throughput_tps"].copy(),
         "queue_depth": metrics["queue_depth"].copy(),
     }
-    return Played(ttft_ms, e2e_ms, windows, float(episode.trajectory.terms["reward"].sum()))
+    return Side(ttft_ms, e2e_ms, windows, float(episode.trajectory.terms["reward"].sum()))
 
 
 def arrival_windows(task: Task, seed: int) -> Array:
@@ -179,9 +174,9 @@ def compare(
     seed: int,
     choose: Callable[[], Policy],
     progress: Callable[[int], object] = lambda step: None,
-) -> tuple[Comparison, Comparison]:
+) -> tuple[LiveComparison, LiveComparison]:
     """Real once, simulated twice: with the profile as it is, and fitted again to the iterations of this run."""
-    real, recording, front_end, status = play_real(task, settings, seed, choose(), progress)
+    real, recording, front_end, status = play_live(task, settings, seed, choose(), progress)
     factor = pace(profile, "FP16", recording.iterations)
     load = os.getloadavg()[0]
     sides = []
@@ -189,11 +184,11 @@ def compare(
         used = refitted(profile, recording, front_end) if is_refitted else profile
         sim = play_sim(task, fleet_like(task, used, status), used.front_end or front_end, seed, choose())
         phases = phase_errors(task, seed, real, sim)
-        sides.append(Comparison(task.id, seed, real, sim, phases, factor, front_end, load, is_refitted))
+        sides.append(LiveComparison(task.id, seed, real, sim, phases, factor, front_end, load, is_refitted))
     return sides[0], sides[1]
 
 
-def phase_errors(task: Task, seed: int, real: Played, sim: Played) -> tuple[PhaseErrors, ...]:
+def phase_errors(task: Task, seed: int, real: Side, sim: Side) -> tuple[PhaseErrors, ...]:
     """Errors over each stretch of windows with the same expected rate; silent stretches are left out."""
     arrived_in = arrival_windows(task, seed)
     found = []
@@ -227,7 +222,7 @@ def stretches(task: Task, seed: int) -> list[tuple[float, tuple[int, int]]]:
     return found
 
 
-def mean_errors(comparisons: Sequence[Comparison]) -> dict[float, dict[str, float]]:
+def mean_errors(comparisons: Sequence[LiveComparison]) -> dict[float, dict[str, float]]:
     """Per rate: relative error of the simulated mean over all runs against the real one."""
     found: dict[float, dict[str, float]] = {}
     for rate in dict.fromkeys(phase.rate_rps for c in comparisons for phase in c.phases):
@@ -248,7 +243,7 @@ def _json_list(values: Array) -> list[float | None]:
     return [round(float(v), 4) if np.isfinite(v) else None for v in values]
 
 
-def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def report(comparisons: Sequence[LiveComparison]) -> dict[str, Any]:
     """For JSON: every phase of every run, without the arrays of single requests, and the errors of their means."""
     by_costs = {"profile": False, "run": True}
     return {

@@ -1,4 +1,4 @@
-"""The same timestamps give the same figures as in the simulator: its own decision log is played into a window book."""
+"""The same timestamps give the same figures as in the simulator: its decision log is entered into a window book."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmserve_env.backends.real.windows import Served, WindowBook
+from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import ABANDONED, LOG_EMIT, LOG_FINISH, REJECTED
 from llmserve_env.tasks.catalog import load_task
+from llmserve_env.units import PS_PER_MS, PS_PER_S
 from llmserve_env.workloads import sample
 
 COUNTERS = ("arrived", "arrived_prompt_tokens", "finished", "rejected", "abandoned", "output_tokens", "itl_samples")
@@ -54,7 +55,7 @@ def enter(book: WindowBook, at_ps: int, q: int, what: str, tokens: int) -> None:
         case "finish":
             book.finish(q, at_ps)
         case "reject":
-            book.reject(q)
+            book.reject(q, at_ps)
         case "abandon":
             book.abandon(q, at_ps)
 
@@ -77,22 +78,70 @@ def assert_equal(book: WindowBook, counted: Any, figures: Any) -> None:
 def test_the_figures_are_the_simulators(task_id: str, batch_cap: int) -> None:
     task = load_task(task_id)
     table = sample(task.workload, 5)
-    engine, book = Engine(task.fleet, table, 5, log_rows=LOG_ROWS), WindowBook()
+    engine, book = Engine(task.fleet, table, 5, log_rows=LOG_ROWS), WindowBook(task.fleet)
+    book.reset(len(table))
     taken = arrived = 0
     known: set[int] = set()
     for step in range(25):
-        opened_ps, closed_ps = step * task.window_ps, (step + 1) * task.window_ps
+        closed_ps = (step + 1) * task.window_ps
         engine.serve(ServingKnobs(batch_cap=batch_cap), closed_ps)
         figures = engine.measure()[0]
-        book.open(opened_ps)
         due = int(np.searchsorted(table.arrival_at_ps, closed_ps, side="right"))
-        for q in range(arrived, due):
-            prompt, priority = int(table.prompt_tokens[q]), int(table.priority[q])
-            book.arrive(q, Served(int(table.arrival_at_ps[q]), prompt, priority, int(table.ttft_slo_ps[q])))
+        new = slice(arrived, due)
+        book.arrive(table.arrival_at_ps[new], table.prompt_tokens[new], table.priority[new], table.ttft_slo_ps[new])
         rows = engine.state.log[taken : int(engine.state.environment[0]["log_count"])]
         arrived, taken = due, taken + len(rows)
         for event in sorted(happenings(rows) + lost(engine, known)):
             enter(book, *event)
-        book.close(closed_ps)
+        book.close_window(closed_ps)
         assert_equal(book, engine.state.window[0], figures)
     assert taken < LOG_ROWS
+
+
+def book_of_two() -> WindowBook:
+    """Two requests that arrive at 0 and 100 ms, with an SLO of 500 ms."""
+    book = WindowBook(load_task("static_workload").fleet)
+    book.reset(2)
+    assert book.arrive([0, 100 * PS_PER_MS], 50, 0, 500 * PS_PER_MS).tolist() == [0, 1]
+    return book
+
+
+def test_a_request_is_judged_once_however_it_ends() -> None:
+    book = book_of_two()
+    book.close_window(PS_PER_S)
+    assert (book.window[0]["judged_by_class"][0], book.window[0]["met_by_class_tier"].sum()) == (2, 0)
+    assert book.metrics[0]["oldest_wait_ms"] == 1000.0
+    book.tokens(0, PS_PER_S + 1, 1)
+    book.finish(0, PS_PER_S + 2)
+    book.reject(1, PS_PER_S + 3)
+    book.close_window(2 * PS_PER_S)
+    assert (book.window[0]["judged_by_class"][0], book.window[0]["rejected"], book.window[0]["finished"]) == (0, 1, 1)
+    assert book.metrics[0]["oldest_wait_ms"] == 0.0
+
+
+def test_tokens_that_arrive_together_share_their_gap_and_a_request_ends_with_its_last_token() -> None:
+    book = book_of_two()
+    for at_ms, count in ((200, 1), (260, 3)):
+        book.tokens(0, at_ms * PS_PER_MS, count)
+    book.finish(0, 300 * PS_PER_MS)
+    book.close_window(PS_PER_S)
+    window, progress = book.window[0], book.progress[0]
+    assert (window["output_tokens"], window["itl_samples"], window["tpot_sum_ps"]) == (4, 3, 20 * PS_PER_MS)
+    assert book.metrics[0]["itl_p50_ms"] == pytest.approx(20.0, rel=0.01)
+    assert progress["finished_at_ps"] == progress["last_token_at_ps"] == 260 * PS_PER_MS
+
+
+def test_the_wait_of_a_client_that_leaves_counts_and_is_missed() -> None:
+    book = book_of_two()
+    book.tokens(0, 40 * PS_PER_MS, 1)
+    book.abandon(1, 400 * PS_PER_MS)
+    book.close_window(PS_PER_S, tier=2, counts={"preemptions": 3}, gauges={"queue_depth": 7.0})
+    assert book.window[0]["met_by_class_tier"].tolist()[:3] == [0, 0, 1]
+    assert (book.metrics[0]["ttft_p50_ms"], book.metrics[0]["ttft_p99_ms"]) == (40.0, 300.0)
+    assert (book.window[0]["abandoned"], book.window[0]["preemptions"]) == (1, 3)
+    assert (book.metrics[0]["slo_attainment"], book.metrics[0]["queue_depth"]) == (0.5, 7.0)
+
+
+def test_more_requests_than_there_is_room_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="room for 2 requests"):
+        book_of_two().arrive([200 * PS_PER_MS], 50, 0, PS_PER_S)

@@ -10,11 +10,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from llmserve_env.backends.table.grid import FIGURES, Grid
-from llmserve_env.backends.table.gym_env import TableBackedEnv
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
-from llmserve_env.errors import ConfigError, EpisodeStateError
+from llmserve_env.env.table_env import TableBackedEnv
+from llmserve_env.errors import ConfigError, EpisodeStateError, InvalidLogError
+from llmserve_env.graders import grade_episode
 from llmserve_env.tasks.catalog import load_task
 
 BATCH_8, BATCH_128 = np.array([0, 8, 0, 0, 0, 0]), np.array([5, 8, 0, 0, 0, 0])
@@ -133,3 +134,27 @@ def test_a_table_that_does_not_cover_the_actions_is_refused() -> None:
 def test_a_table_exported_for_another_task_is_refused(table: LookupTable) -> None:
     with pytest.raises(ConfigError, match=r"exported for static_workload, not for bursty_workload"):
         TableBackedEnv(table, load_task("bursty_workload"))
+
+
+def test_an_episode_on_a_table_has_neither_log_nor_grade_nor_simulator() -> None:
+    env = TableBackedEnv(even_table(20.0), 1)
+    env.reset(seed=0)
+    env.step(BATCH_128)
+    with pytest.raises(EpisodeStateError, match="has no log"):
+        env.episode.log()
+    with pytest.raises(InvalidLogError, match="has no grade"):
+        grade_episode(env.episode)
+    with pytest.raises(EpisodeStateError, match="table mode have no simulator"):
+        env.episode.batch.snapshot()
+
+
+def test_a_request_that_starts_and_loses_its_place_is_judged_once() -> None:
+    """A batch that does not fit sends requests back to the queue, where they may pass their deadline."""
+    env = TableBackedEnv(even_table(0.5, gpu_mem_gb=41.0), 1)
+    env.reset(seed=0)
+    judged = arrived = 0
+    for _ in range(60):
+        env.step(BATCH_128)
+        judged += int(env.window_counts()["judged_by_class"].sum())
+        arrived += int(env.window_counts()["arrived"])
+    assert 0 < judged <= arrived

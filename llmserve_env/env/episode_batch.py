@@ -1,0 +1,129 @@
+"""The step loop, for one episode or many of one task: hold knobs, serve a window, score it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.backends.backend import ServingBackend
+from llmserve_env.backends.simulated import SimulatedBackend
+from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
+from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.state import records
+from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.kernels import CONTROL_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
+from llmserve_env.errors import EpisodeStateError
+from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
+from llmserve_env.units import BYTES_PER_GB
+
+
+def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float | None = None) -> Array:
+    """The task's reward and knob rules as numbers for the kernels; a budget replaces the price of GPU time."""
+    record = records((1,), SCORING_DTYPE)
+    row = record[0]
+    row["weights"] = (weights.throughput, weights.latency, weights.violations, weights.cost, weights.memory)
+    for k, name in enumerate(task.workload.class_names):
+        row["class_weight"][k] = task.reward.class_weights[name]
+        row["quality"][k] = task.reward.quality[name]
+    for name in ("itl_comfort_ms", "itl_limit_ms", "busy_share"):
+        row[name] = getattr(task.reward, name)
+    row["memory_limit_gb"] = task.deployment.memory_limit_gb
+    row["price_usd_per_hour"] = task.fleet.costs.price_usd_per_hour
+    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers) / BYTES_PER_GB
+    row["idle_gpus"] = (
+        (1.0 - task.reward.busy_share) * task.fleet.num_replicas * lightest_gb / task.deployment.memory_limit_gb
+    )
+    row["max_gpus"] = task.fleet.max_num_replicas
+    row["window_s"] = task.window_s
+    row["window_budget_usd"] = window_budget_usd or 0.0
+    row["is_active"] = [name in task.knobs.active for name in KNOB_NAMES]
+    row["dwell_steps"] = [task.knobs.dwell_steps.get(name, 0) for name in KNOB_NAMES]
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSnapshot:
+    """The state of all episodes of a batch at one point in time."""
+
+    engine: EngineSnapshot
+    control: Array
+
+
+class EpisodeBatch:
+    """Episodes of one task that advance together. Every episode in this package takes its steps here."""
+
+    def __init__(self, backend: ServingBackend, weights: RewardWeights | None = None) -> None:
+        self.backend = backend
+        self.task = backend.task
+        self.num_episodes = backend.num_episodes
+        self.window, self.metrics = backend.window, backend.metrics
+        self.scoring = scoring_record(self.task, weights or self.task.reward.weights, backend.window_budget_usd)
+        self.control = records((self.num_episodes,), CONTROL_DTYPE)
+        self.terms = records((self.num_episodes,), TERMS_DTYPE)
+        self.knobs: Array = np.asarray(self.control["current"])
+        """Knobs in force, shape (episodes, knobs)."""
+        self._is_active = self.scoring["is_active"][0].copy()
+
+    @classmethod
+    def simulated(cls, task: Task, num_episodes: int, weights: RewardWeights | None = None) -> Self:
+        """Episodes in the simulator."""
+        return cls(SimulatedBackend(task, num_episodes), weights)
+
+    def reset(self, index: int, seed: int) -> None:
+        """Start episode `index` from its beginning."""
+        self.backend.reset(index, seed)
+        self.start(index)
+
+    def start(self, index: int) -> None:
+        """Put the control record of an episode at its beginning; its backend must be there already."""
+        control = self.control[index]
+        control["step"], control["cost_so_far_usd"], control["total_reward"] = 0, 0.0, 0.0
+        control["current"], control["turned_at"], control["held"] = default_knobs(), -1, 0
+        self.terms[index] = np.zeros((), self.terms.dtype)
+
+    def step(self, requested: Array) -> None:
+        """Serve one window of every episode under these knobs, shape (episodes, knobs)."""
+        if requested.shape != (self.num_episodes, NUM_KNOBS):
+            raise ValueError(f"expected knobs of shape {(self.num_episodes, NUM_KNOBS)}; got {requested.shape}")
+        backend = self.backend
+        if backend.fixed_knobs:
+            fixed = [name in backend.fixed_knobs for name in KNOB_NAMES]
+            self.scoring["is_active"] = np.where(fixed, 0, self._is_active)
+        hold_knobs(self.scoring, self.control, requested)
+        backend.serve(self.knobs)
+        if backend.window_budget_usd is not None:
+            self.control["window_usd"] = backend.window_usd
+        score_windows(self.scoring, self.control, self.window, self.metrics, self.terms)
+
+    def features(self) -> Array:
+        """The observation vector of every episode, shape (episodes, NUM_FEATURES)."""
+        out = np.empty((self.num_episodes, NUM_FEATURES), np.float32)
+        self.fill_features(out)
+        return out
+
+    def fill_features(self, out: Array) -> None:
+        """As `features`, into an array of the caller."""
+        encode_features(self.scoring, self.control, self.window, self.metrics, self.task.steps, out)
+
+    @property
+    def simulation(self) -> SimulatedBackend:
+        """The simulator behind these episodes, for callers that copy or inspect its state."""
+        if not isinstance(self.backend, SimulatedBackend):
+            raise EpisodeStateError(f"episodes in {self.backend.mode} mode have no simulator to copy or inspect")
+        return self.backend
+
+    @property
+    def engine(self) -> EngineBatch:
+        return self.simulation.engine
+
+    def snapshot(self) -> BatchSnapshot:
+        """A copy of simulated episodes to branch from."""
+        return BatchSnapshot(self.simulation.snapshot(), self.control.copy())
+
+    def restore(self, snapshot: BatchSnapshot) -> None:
+        """Return to a snapshot; metrics and terms are filled by the next step."""
+        self.simulation.restore(snapshot.engine)
+        self.control[...] = snapshot.control
