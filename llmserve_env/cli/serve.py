@@ -5,10 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-MAX_WEBSOCKET_BYTES = 1_000_000
-SHUTDOWN_S = 5
-
-
 def add_parser(subparsers: Any) -> None:
     """Add `serve` to the main command."""
     parser = subparsers.add_parser("serve", help="serve the environment and its page", description=__doc__)
@@ -20,17 +16,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    import uvicorn
+    from llmserve_env.server.app import serve
 
-    # Named by a string: the server stands on the library, not the other way round.
-    uvicorn.run(
-        "llmserve_env.server.app:app",
-        host=arguments.host,
-        port=arguments.port,
-        log_level=arguments.log_level,
-        access_log=False,
-        ws_max_size=MAX_WEBSOCKET_BYTES,
-        ws_per_message_deflate=False,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-    )
+    serve(arguments.host, [arguments.port], log_level=arguments.log_level)
     return 0

@@ -111,7 +111,9 @@ class EpisodeResponse(BaseModel):
 class HealthResponse(BaseModel):
     """Alive, and how busy."""
 
-    status: str
+    status: str = Field(description="`healthy` as soon as the server answers; `ready` says whether it can step")
+    ready: bool = Field(description="whether a step is served at once; until then it waits")
+    warming_up: bool = Field(description="whether the server is still loading or compiling the simulator")
     active_sessions: int = Field(description="HTTP sessions in memory and open WebSockets")
     stored_sessions: int
     uptime_s: float

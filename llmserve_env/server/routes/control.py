@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
-from starlette.routing import Route
+from fastapi.routing import APIRoute
 
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.server.schemas import EpisodeResponse, ResetRequest, SessionId, StateResponse, StepRequest
@@ -64,16 +65,18 @@ async def take_step(service: Service, asked: StepRequest, client: str) -> Respon
     return answer(session)
 
 
-def quick_step_route(service: Service) -> Route:
-    """/step again, for speed: FastAPI's own route, which stays for its document, costs more than the step itself."""
+def step_route(service: Service) -> type[APIRoute]:
+    """The class of the `/step` route: documented like any other, answered without FastAPI's resolving of arguments."""
 
-    async def step(request: Request) -> Response:
-        request.scope["route"] = route
-        asked = StepRequest.model_validate_json(await request.body())
-        return await take_step(service, asked, client_of(request))
+    class StepRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            async def handle(request: Request) -> Response:
+                asked = StepRequest.model_validate_json(await request.body())
+                return await take_step(service, asked, client_of(request))
 
-    route = Route("/step", step, methods=["POST"], include_in_schema=False)
-    return route
+            return handle
+
+    return StepRoute
 
 
 def control_routes(service: Service) -> APIRouter:
@@ -91,10 +94,14 @@ def control_routes(service: Service) -> APIRouter:
             await service.quick(service.sessions.create, task_id, asked.seed, session_id, overrides, client_of(request))
         )
 
-    @router.post("/step", response_model=EpisodeResponse, responses=PROBLEMS, summary="Serve one window")
+    stepping = APIRouter(route_class=step_route(service))
+
+    @stepping.post("/step", response_model=EpisodeResponse, responses=PROBLEMS, summary="Serve one window")
     async def step(request: Request, asked: StepRequest) -> Response:
         """Apply the action to the next window. The step is journaled before this returns."""
         return await take_step(service, asked, client_of(request))
+
+    router.include_router(stepping)
 
     @router.get("/state", response_model=StateResponse, responses=PROBLEMS, summary="Where an episode stands")
     async def state(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> StateResponse:

@@ -56,6 +56,8 @@ def information_routes(service: Service) -> APIRouter:
         sessions = service.sessions
         return HealthResponse(
             status="healthy",
+            ready=service.is_ready,
+            warming_up=not service.is_ready,
             active_sessions=sessions.num_live + service.num_websockets(),
             stored_sessions=sessions.num_stored,
             uptime_s=round(time.monotonic() - service.started_at, 3),
