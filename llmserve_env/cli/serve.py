@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+
 def add_parser(subparsers: Any) -> None:
     """Add `serve` to the main command."""
     parser = subparsers.add_parser("serve", help="serve the environment and its page", description=__doc__)

@@ -19,7 +19,7 @@ from llmserve_env.server.console import CONSOLE_PATH, Console
 from llmserve_env.server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
 from llmserve_env.server.middleware import Gatekeeper
 from llmserve_env.server.routes.agents import agent_routes
-from llmserve_env.server.routes.control import control_routes
+from llmserve_env.server.routes.control import add_step, control_routes
 from llmserve_env.server.routes.information import information_routes
 from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
 from llmserve_env.server.routes.scoring import scoring_routes
@@ -70,6 +70,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     # The first match wins: a route of ours hides OpenEnv's of the same path.
+    add_step(app, service)
     app.add_api_websocket_route(PATH, sockets.endpoint)
     for routes in (control_routes, information_routes, scoring_routes, agent_routes):
         app.include_router(routes(service))
