@@ -1,4 +1,4 @@
-"""What the routes share: settings, sessions, counters, and a place to do slow work off the event loop."""
+"""What the routes share: settings, sessions, counters, and threads for work that would block the event loop."""
 
 from __future__ import annotations
 

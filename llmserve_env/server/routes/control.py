@@ -26,7 +26,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def client_of(request: Request) -> str:
-    """Who asks, as far as the network tells."""
+    """The address of the client, which stands for the client itself."""
     return request.client.host if request.client else ""
 
 
@@ -59,7 +59,7 @@ async def take_step(service: Service, asked: StepRequest, client: str) -> Respon
     def go() -> Session:
         return sessions.step(sessions.get(name, client), action, asked.step_index)
 
-    # A live session over a quick store is stepped in place: a thread would cost more than the step.
+    # A live session on a quick store is stepped on the event loop, because a thread would cost more than the step.
     is_quick = sessions.store.is_quick and sessions.is_live(name, client)
     session = go() if is_quick else await service.quick(go)
     service.operations.steps_of(session.episode.task.id).inc()

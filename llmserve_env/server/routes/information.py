@@ -1,4 +1,4 @@
-"""What there is to know without starting anything: health, tasks, schemas, versions, operators' figures."""
+"""Routes that need no session: health, tasks, schemas, versions and metrics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def information_routes(service: Service) -> APIRouter:
     """The routes over this service."""
     router = APIRouter(tags=["Environment Info"])
 
-    @router.get("/health", response_model=HealthResponse, tags=["Health"], summary="Alive, and how busy")
+    @router.get(
+        "/health", response_model=HealthResponse, tags=["Health"], summary="Whether the server is up, ready and busy"
+    )
     async def health() -> HealthResponse:
         sessions = service.sessions
         return HealthResponse(
@@ -94,7 +96,7 @@ def information_routes(service: Service) -> APIRouter:
             },
         }
 
-    @router.get("/metrics", tags=["Health"], summary="Prometheus figures for operators", response_class=Response)
+    @router.get("/metrics", tags=["Health"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         operations = service.operations
         operations.live_sessions.set(service.sessions.num_live)
