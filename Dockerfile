@@ -19,14 +19,16 @@ RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler
     && python -c 'import psycopg_pool, pyarrow.dataset, pyarrow.parquet'
 # Compiled for any machine of this architecture, because the image runs on another machine.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
-# From another folder, so that it is the installed package whose kernels are kept.
-RUN cd /opt && llmserve evaluate --agent heuristic ppo --task all --episodes 1
+# From another folder, so that the kernels of the installed package are compiled, not those of the copied sources.
+RUN cd /opt && python -m llmserve_env.env.warmup && llmserve evaluate --agent heuristic ppo --task all --episodes 1
 
 FROM python:3.11-slim
 COPY --from=build /opt/llmserve /opt/llmserve
 WORKDIR /app/env
 COPY --from=build /app/env/README.md /app/env/openenv.yaml ./
 COPY --from=build /app/env/docker ./docker
+# `uvicorn server.app:app`, as openenv.yaml names it; the package itself is installed.
+COPY --from=build /app/env/server ./server
 # Only /tmp is written at run time, so the image also runs with a read-only root and as any user.
 ENV PATH=/opt/llmserve/venv/bin:$PATH \
     HOME=/tmp \

@@ -10,8 +10,7 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
 
-from llmserve_env.server.app import listening_socket
-from llmserve_env.server.websocket_protocol import DirectProtocol
+from llmserve_env.server.app import UVICORN, listening_socket
 
 
 class EchoAction(Action):
@@ -58,8 +57,8 @@ def main() -> None:
     bound = listening_socket("127.0.0.1", 0)
     logging.basicConfig(level="INFO")
     logging.getLogger("echo").info("open http://127.0.0.1:%d/web", bound.getsockname()[1])
-    # The same transport as our server, so that only the environments differ.
-    config = uvicorn.Config(app, ws=DirectProtocol, ws_per_message_deflate=False, access_log=False, log_level="warning")
+    # The transport of our server, so that what is compared is the environment.
+    config = uvicorn.Config(app, **UVICORN, log_level="warning")
     uvicorn.Server(config).run(sockets=[bound])
 
 

@@ -17,22 +17,24 @@ from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
 from llmserve_env.errors import LLMServeError
 
 PAGES = ("/health", "/metadata", "/schema", "/info", "/tasks", "/runtime", "/agents", "/metrics", "/web", "/demo", "/")
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
 ACTION = {"batch_cap": 96}
 PLAYED_STEPS = 5
 FAILURES = (httpx.HTTPError, LLMServeError, AssertionError, OSError, RuntimeError, LookupError, ValueError)
 
 
 def wait_for(url: str, timeout_s: float = START_TIMEOUT_S) -> float:
-    """Wait until /health answers and return the seconds it took."""
+    """Wait until /health says that the server is ready, and return the seconds it took."""
     started = time.monotonic()
     while True:
         try:
-            if httpx.get(f"{url}/health", timeout=5.0).json()["status"] == "healthy":
+            if httpx.get(f"{url}/health", timeout=5.0).json()["ready"]:
                 return time.monotonic() - started
         except (httpx.HTTPError, ValueError):
             if time.monotonic() - started > timeout_s:
                 raise
+        if time.monotonic() - started > timeout_s:
+            raise SystemExit(f"{url} is still warming up after {timeout_s:g} s")
         time.sleep(0.2)
 
 
@@ -106,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check every endpoint of a running server.")
     parser.add_argument("url")
     url = parser.parse_args().url.rstrip("/")
-    print(f"ok   server up after {wait_for(url):.1f} s")
+    print(f"ok   server ready after {wait_for(url):.1f} s")
     failed = 0
     for name, check in CHECKS.items():
         try:

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI
 from openenv.core.env_server.web_interface import create_web_interface_app
+from starlette.types import Receive, Scope, Send
 
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server import errors
 from llmserve_env.server.llmserve_environment import NAME, LLMServeEnvironment
+from llmserve_env.server.service import Service
 
 CONSOLE_PATH = "/openenv"
+MAX_ENVIRONMENTS = 16
 
 
 def console_app() -> FastAPI:
-    """An app of its own; whoever mounts it runs its lifespan, which a mounted app does not get by itself."""
+    """OpenEnv's page as an application."""
     console: FastAPI = create_web_interface_app(
-        LLMServeEnvironment, ServeAction, ServeObservation, env_name=NAME, state_cls=ServeState, max_concurrent_envs=16
+        LLMServeEnvironment,
+        ServeAction,
+        ServeObservation,
+        env_name=NAME,
+        state_cls=ServeState,
+        max_concurrent_envs=MAX_ENVIRONMENTS,
     )
     errors.install(console)
     return console
+
+
+class Console:
+    """The page, built when its first visitor comes: it takes seconds that the start of the server should not wait for.
+
+    A mounted application gets no lifespan of its own, so a task of ours runs it from the first visit until `stop`.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._lifetime: asyncio.Task[None] | None = None
+        self._built: asyncio.Future[FastAPI] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._service.until_ready()
+        if self._built is None:
+            self._built = asyncio.get_running_loop().create_future()
+            self._lifetime = asyncio.create_task(self._live(self._built))
+        console = await asyncio.shield(self._built)
+        await console(scope, receive, send)
+
+    async def _live(self, built: asyncio.Future[FastAPI]) -> None:
+        try:
+            console = await asyncio.to_thread(console_app)
+            async with console.router.lifespan_context(console):
+                built.set_result(console)
+                await asyncio.Event().wait()
+        finally:
+            # Visitors must not wait for a page that could not be built.
+            built.cancel()
+
+    async def stop(self) -> None:
+        """End the page's lifespan, if it has begun."""
+        if self._lifetime is not None:
+            self._lifetime.cancel()
+            await asyncio.gather(self._lifetime, return_exceptions=True)
+        self._lifetime = self._built = None

@@ -1,4 +1,4 @@
-"""Episodes as this server plays them: simulated, or on a real engine that serves one at a time."""
+"""How this server makes episodes: simulated, or on a real engine that serves one at a time."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ TAKEN_OVER = "another episode has been started on the engine"
 
 
 class Episodes(Protocol):
-    """Makes episodes that have not been reset."""
+    """A source of episodes that have not been reset yet."""
 
     is_durable: bool
-    """Whether a journal of the actions brings an episode back."""
+    """Whether replaying the actions restores an episode."""
 
     def new(self, task: Task, weights: RewardWeights | None) -> Episode:
-        """An episode of this task."""
+        """A new episode of this task."""
 
     def check(self) -> None:
-        """Raise unless episodes can be made as the settings are."""
+        """Raise if the settings do not allow any episode to be made."""
 
     def close(self) -> None:
-        """End what is under way."""
+        """End the running episodes."""
 
 
 class SimulatedEpisodes:
-    """As many as wanted, each for itself."""
+    """Any number of independent simulated episodes."""
 
     is_durable = True
 
@@ -38,14 +38,14 @@ class SimulatedEpisodes:
         return Episode(task, weights=weights)
 
     def check(self) -> None:
-        """A simulator needs nothing."""
+        """Accept any settings: the simulator depends on none."""
 
     def close(self) -> None:
-        """A simulation runs only while it is stepped."""
+        """Do nothing: a simulation only runs while it is stepped."""
 
 
 class RealEpisodes:
-    """One engine, one episode: a new one ends the one before."""
+    """One episode at a time on one engine; a new one ends the one before."""
 
     is_durable = False
 
@@ -74,5 +74,5 @@ class RealEpisodes:
 
 
 def episodes_for(mode: str) -> Episodes:
-    """Of LLMSERVE_MODE."""
+    """The source of episodes for a value of LLMSERVE_MODE."""
     return RealEpisodes() if mode == "real" else SimulatedEpisodes()

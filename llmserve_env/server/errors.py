@@ -1,4 +1,4 @@
-"""Errors of the service, and the one table that turns errors into HTTP statuses."""
+"""Errors of the server, and the table that maps errors to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("llmserve.server")
 
 
 class UnknownSessionError(LLMServeError):
-    """No session has the requested id: it never was, or it has expired."""
+    """No session has the requested id: it never existed, or it has expired."""
 
 
 class StepConflictError(LLMServeError):
@@ -37,7 +37,7 @@ class StepConflictError(LLMServeError):
 
 
 class TooManySessionsError(LLMServeError):
-    """The server holds as many sessions as it may."""
+    """The server holds as many sessions as its settings allow."""
 
 
 class BusyError(LLMServeError):
@@ -61,7 +61,7 @@ STATUS: dict[type[LLMServeError], int] = {
     BusyError: 503,
     LLMServeError: 400,
 }
-"""The nearest class in an error's ancestry decides."""
+"""The nearest class in an error's method resolution order decides."""
 
 
 def status_of(error: LLMServeError) -> int:
@@ -92,7 +92,7 @@ def problems(error: RequestValidationError | ValidationError) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Every error that can reach a route becomes JSON with a status; only a bug of ours is a 500."""
+    """Turn every error of a route into JSON with a status; only a bug in the server is a 500."""
 
     @app.exception_handler(LLMServeError)
     async def known(_request: Request, error: LLMServeError) -> JSONResponse:

@@ -11,14 +11,14 @@ MAX_CLIENTS = 10_000
 
 
 class RateLimit:
-    """So many calls per second, with a burst; 0 per second means no limit."""
+    """A limit of calls per second and client, with a burst; 0 per second means no limit."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._burst, self._clock = per_s, max(burst, 1.0), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, client: str) -> float:
-        """0 and one call spent, or the seconds until there is one."""
+        """0.0 if the client may call now, which counts as a call; otherwise the seconds until it may."""
         if self._per_s == 0.0:
             return 0.0
         now = self._clock()
@@ -32,5 +32,5 @@ class RateLimit:
 
 
 def retry_after(wait_s: float) -> str:
-    """The header's whole seconds."""
+    """A value for the Retry-After header: whole seconds, at least one."""
     return str(max(math.ceil(wait_s), 1))

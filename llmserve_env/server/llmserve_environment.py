@@ -1,4 +1,4 @@
-"""LLMServeEnvironment: OpenEnv's interface over an Episode. It translates; it knows no physics."""
+"""LLMServeEnvironment: OpenEnv's interface to an Episode. It only translates."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DESCRIPTION = (
 )
 SPLIT = "train"
 MAX_QUICK_RESET_S = 0.005
-"""A reset that took no longer the last time costs less than handing it to a thread under load."""
+"""A reset that was this quick the last time runs on the event loop; under load, a thread would cost more."""
 Keep = Callable[[str, Episode, dict[str, float] | None], None]
 
 
 def environment_metadata() -> EnvironmentMetadata:
-    """Who we are, for `/metadata` and the console."""
+    """Name, description and version, for `/metadata` and the console."""
     return EnvironmentMetadata(
         name=NAME, description=DESCRIPTION, version=PACKAGE_VERSION, author="The LLMServeEnv maintainers"
     )
@@ -77,13 +77,14 @@ class LLMServeEnvironment(Environment):
         asked = ResetRequest.model_validate(
             {"seed": seed, "episode_id": episode_id, "task_id": task_id, "config": config or {}}
         )
-        played = self._retire()
         chosen = asked.task_id
         if chosen is None:
             chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
         task = known_task(chosen)
         overrides = asked.config.overrides()
-        # An episode of the same task is reset in half the time that a new one takes.
+        # Only a reset that is not refused ends the episode before it.
+        played = self._retire()
+        # Resetting an episode of the same task takes half the time of making a new one.
         if played is None or played.task is not task or self._overrides != overrides or not self._episodes.is_durable:
             played = self._episodes.new(task, weights_for(task, overrides))
         self._episode, self._overrides = played, overrides
@@ -103,7 +104,7 @@ class LLMServeEnvironment(Environment):
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **options: Any
     ) -> ServeObservation:
-        """As `reset`: beside the event loop, unless it only draws new traffic and that is quick."""
+        """As `reset`, in a thread unless it only draws new traffic and that is quick."""
         if self._is_quick_reset(options.get("task_id")):
             return self.reset(seed, episode_id, **options)
         return await asyncio.to_thread(self.reset, seed, episode_id, **options)
@@ -118,7 +119,7 @@ class LLMServeEnvironment(Environment):
         )
 
     async def step_async(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
-        """As `step`, on the event loop: a window is served in less time than a thread takes to wake up."""
+        """As `step`, on the event loop, because a window is simulated in less time than a thread takes to wake up."""
         if self._episodes.is_durable:
             episode = self._advance(action)
         else:
@@ -128,7 +129,7 @@ class LLMServeEnvironment(Environment):
         return self._seen()
 
     def quick_step(self, action: tuple[float, ...]) -> dict[str, Any] | None:
-        """A step short enough for the event loop: of a running simulation, and not its last. None if it is another."""
+        """One step of a running simulation, observed; None for a step that does more: the last one, or a real one."""
         episode = self._episode
         if episode is None or episode.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
             return None
@@ -144,7 +145,7 @@ class LLMServeEnvironment(Environment):
 
     @property
     def state(self) -> ServeState:
-        """Where the episode stands; an id and no steps before the first reset."""
+        """The state of the episode; no id and no steps before the first reset."""
         if self._episode is None:
             return ServeState(episode_id=None, step_count=0)
         return ServeState(episode_id=self._episode_id, score=self._score, **state_of(self._episode))
@@ -182,7 +183,7 @@ class LLMServeEnvironment(Environment):
         ]
 
     def close(self) -> None:
-        """Hand a played episode over to the session store; harmless when called again."""
+        """Hand a played episode over to the session store. Calling it again does nothing."""
         self._retire()
 
     def _current(self) -> Episode:

@@ -1,4 +1,4 @@
-"""Around every HTTP request: an id, a body limit, a rate limit, a log line and a measurement. Plain ASGI, for speed."""
+"""What every HTTP request passes: an id, a body limit, a rate limit, a log line and a measurement."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     def _note(self, path: str, client: str, took_s: float) -> None:
-        # The route's pattern, not the path, so that strange paths cannot fill the operators' tables.
+        # The route's pattern, not the path, so that made-up paths cannot multiply the metrics.
         route = getattr(self._scope.get("route"), "path", "other")
         method = self._scope["method"] if self._scope["method"] in METHODS else "other"
         self._gate._operations.note_request(method, route, self._status, took_s)

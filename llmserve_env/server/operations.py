@@ -1,4 +1,4 @@
-"""What operators scrape at /metrics."""
+"""The Prometheus metrics at /metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 class Operations:
-    """Counters of one process, in a registry of their own so that several apps can live in one process."""
+    """Counters of one application, in their own registry, so that one process can hold several applications."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -27,7 +27,7 @@ class Operations:
         self.limited = Counter("llmserve_rate_limited", "Requests answered 429", registry=self.registry)
 
     def steps_of(self, task_id: str) -> Counter:
-        """The counter of a task, remembered: finding it by label takes longer than counting."""
+        """The counter of a task, cached because looking it up by label takes longer than counting."""
         if task_id not in self._steps_of:
             self._steps_of[task_id] = self.steps.labels(task_id)
         return self._steps_of[task_id]

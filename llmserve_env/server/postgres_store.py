@@ -89,10 +89,6 @@ class PostgresStore:
                 return None
             return SessionRecord.of_row(int(row[0]), row[1:], self._actions(db, row[0], 0))
 
-    def key_of(self, session_id: str) -> int | None:
-        found: int | None = self._one("SELECT key FROM llmserve_sessions WHERE session_id = %s", session_id)
-        return found
-
     def actions_from(self, key: int, start: int) -> list[Action]:
         with self._pool.connection() as db:
             return self._actions(db, key, start)
@@ -116,7 +112,7 @@ class PostgresStore:
             return int(cursor.rowcount)
 
     def tidy(self) -> None:
-        """PostgreSQL looks after itself."""
+        """Do nothing: PostgreSQL cleans up by itself."""
 
     def close(self) -> None:
         self._pool.close()

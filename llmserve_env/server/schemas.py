@@ -29,7 +29,7 @@ Weight = Annotated[float, Field(ge=0.0, le=100.0, allow_inf_nan=False)]
 
 
 class RewardOverrides(WireModel):
-    """Weights of the reward terms; those left out stay the task's."""
+    """Weights of the reward terms; those left out keep the task's value."""
 
     throughput: Weight | None = None
     latency: Weight | None = None
@@ -49,7 +49,7 @@ class ResetConfig(WireModel):
 
 
 class ResetRequest(WireModel):
-    """All fields are optional: `{}` starts the first task with a drawn seed."""
+    """All fields are optional: `{}` starts the first task with a random seed."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -58,7 +58,7 @@ class ResetRequest(WireModel):
     )
 
     task_id: TaskId | None = Field(default=None, description="id of a task (see /tasks), or its number")
-    seed: Seed | None = Field(default=None, description="drawn if left out; /state tells it")
+    seed: Seed | None = Field(default=None, description="drawn at random if left out; /state reports it")
     episode_id: SessionId | None = Field(
         default=None, description="id for the session; a session of this id is replaced"
     )
@@ -80,23 +80,27 @@ class StepRequest(WireModel):
 
     action: ServeAction
     session_id: SessionId | None = Field(
-        default=None, description="from /reset; without it, the session this client reset last"
+        default=None, description="from /reset; without it, the session that this client reset last"
     )
     episode_id: SessionId | None = Field(default=None, description="another name for session_id")
     step_index: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000,
-        description="number of this step; a repeat gets the same answer, not another step",
+        description="number of this step; repeating it returns the same answer instead of taking another step",
     )
     timeout_s: float | None = Field(
-        default=None, gt=0, description="accepted for OpenEnv's sake; a step takes microseconds"
+        default=None,
+        gt=0,
+        description="accepted for compatibility with OpenEnv, and ignored: a step takes microseconds",
     )
-    request_id: str | None = Field(default=None, max_length=MAX_ID, description="accepted for OpenEnv's sake")
+    request_id: str | None = Field(
+        default=None, max_length=MAX_ID, description="accepted for compatibility with OpenEnv, and ignored"
+    )
 
 
 class EpisodeResponse(BaseModel):
-    """What /reset and /step answer; `observation` follows /schema, reward and done stand beside it as OpenEnv wants."""
+    """What /reset and /step answer. As in OpenEnv, `reward` and `done` stand beside the observation."""
 
     session_id: str
     episode_id: str
@@ -109,16 +113,18 @@ class EpisodeResponse(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    """Alive, and how busy."""
+    """Whether the server is up, whether it is ready, and how busy it is."""
 
-    status: str
+    status: str = Field(description="`healthy` as soon as the server answers; `ready` says whether it can step")
+    ready: bool = Field(description="whether a step is served at once; until then it waits")
+    warming_up: bool = Field(description="whether the server is still loading or compiling the simulator")
     active_sessions: int = Field(description="HTTP sessions in memory and open WebSockets")
     stored_sessions: int
     uptime_s: float
 
 
 class GraderRequest(WireModel):
-    """A session, or a log that is replayed; with neither, the session this client reset last."""
+    """A session, or a log to be replayed; with neither, the session that this client reset last."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -148,7 +154,7 @@ class PlayRequest(WireModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "heuristic", "steps": 10}]})
 
     agent: str = Field(max_length=50, description="see /agents")
-    steps: int = Field(default=1, ge=1, le=200, description="the episode's end comes first")
+    steps: int = Field(default=1, ge=1, le=200, description="fewer are played if the episode ends before")
     session_id: SessionId | None = None
 
 
@@ -170,7 +176,7 @@ class PlayResponse(BaseModel):
 
 
 class BaselineReport(BaseModel):
-    """Agents on tasks under one fixed seed: the same figures every time."""
+    """Grades of the reference agents on one fixed seed; they are the same every time."""
 
     seed: int
     environment_version: str
@@ -178,7 +184,7 @@ class BaselineReport(BaseModel):
 
 
 class TaskInfo(BaseModel):
-    """A task, for people and programs."""
+    """A task as /tasks lists it."""
 
     id: str
     number: int

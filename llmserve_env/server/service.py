@@ -1,4 +1,4 @@
-"""What the routes share: settings, sessions, counters, and a place to do slow work off the event loop."""
+"""What the routes share: settings, sessions, counters, and threads for work that would block the event loop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
+from llmserve_env.env.warmup import warm_up
+from llmserve_env.errors import LLMServeError
+from llmserve_env.server.background import in_background
 from llmserve_env.server.episodes import episodes_for
 from llmserve_env.server.errors import BusyError
 from llmserve_env.server.operations import Operations
@@ -29,13 +32,14 @@ TIDY_INTERVAL_S = 2.0
 SESSION_THREADS = 8
 
 
-def warm_up() -> None:
-    """Load or compile the kernels before the first client waits for them."""
-    started = time.perf_counter()
+def load_kernels() -> None:
+    """Make the simulator ready in this process: compile the kernels in others if need be, and load the result."""
+    started_s = time.perf_counter()
+    warm_up(show_progress=True)
     episode = Episode(BENCHMARK[0])
     episode.reset(0)
     episode.step(knobs_from_mapping({}))
-    log.info("simulator ready after %.1f s", time.perf_counter() - started)
+    log.info("simulator ready after %.1f s", time.perf_counter() - started_s)
 
 
 class Service:
@@ -48,6 +52,7 @@ class Service:
         self.num_websockets: Callable[[], int] = lambda: 0
         self._sessions: Sessions | None = None
         self._opening = threading.Lock()
+        self._ready = asyncio.Event()
         self._open_pools()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -69,16 +74,26 @@ class Service:
                     )
         return self._sessions
 
-    async def start(self) -> None:
-        """Open the store, warm the simulator, and begin to forget idle sessions."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether the simulator can serve a window at once."""
+        return self._ready.is_set()
+
+    async def until_ready(self) -> None:
+        """Wait for the simulator's kernels."""
+        await self._ready.wait()
+
+    async def start(self, *background: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Open the store, begin to load the simulator, and begin what runs for as long as the server does."""
         self.started_at = time.monotonic()
         log.info("sessions: %s", self.settings.store_url.split("@")[-1])
         self.sessions.episodes.check()
-        self._tasks = [asyncio.create_task(work()) for work in (self._warm, self._forget, self._tidy)]
+        self._tasks = [asyncio.create_task(work()) for work in (self._warm, self._forget, self._tidy, *background)]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self._ready.clear()
         self._slow.shutdown(wait=False, cancel_futures=True)
         self._quick.shutdown(wait=True)
         # An app may be started again after it was stopped.
@@ -88,12 +103,18 @@ class Service:
             self._sessions.store.close()
             self._sessions = None
 
-    async def quick(self, call: Callable[..., T], *args: Any) -> T:
-        """A session's work that may wait for the store or replay a journal."""
+    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        """Work that needs no simulator: it runs beside the event loop and does not wait for the kernels."""
         return await asyncio.get_running_loop().run_in_executor(self._quick, partial(call, *args))
 
+    async def quick(self, call: Callable[..., T], *args: Any) -> T:
+        """A session's work, which may wait for the store or replay a journal. It waits for the simulator first."""
+        await self.until_ready()
+        return await self.in_thread(call, *args)
+
     async def slow(self, call: Callable[..., T], *args: Any) -> T:
-        """An expensive call, a few at a time, with a time limit."""
+        """An expensive call, a few at a time, with a time limit. It waits for the simulator first."""
+        await self.until_ready()
         limit_s = self.settings.expensive_timeout_s
         future = asyncio.get_running_loop().run_in_executor(self._slow, partial(call, *args))
         try:
@@ -102,24 +123,23 @@ class Service:
             raise BusyError(f"this took longer than {limit_s:g} s; the server is busy, try later") from error
 
     async def _warm(self) -> None:
-        await self.quick(warm_up)
-        # What is loaded by now stays: looking through it again would be most of the garbage collector's work.
-        gc.collect()
+        try:
+            await in_background(load_kernels)
+        except LLMServeError:
+            log.exception("the simulator could not be made ready; each call will try again")
+        finally:
+            self._ready.set()
+        # Everything loaded so far stays, so the garbage collector need not look at it again.
         gc.freeze()
 
     async def _forget(self) -> None:
         while True:
             await asyncio.sleep(EXPIRY_INTERVAL_S)
-            gone = await self.quick(self.sessions.expire, self.settings.session_idle_s)
+            gone = await self.in_thread(self.sessions.expire, self.settings.session_idle_s)
             if gone:
                 log.info("forgot %d idle sessions", gone)
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_INTERVAL_S)
-            await self.quick(self.sessions.store.tidy)
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level="INFO", format="%(message)s")
-    warm_up()
+            await self.in_thread(self.sessions.store.tidy)

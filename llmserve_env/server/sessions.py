@@ -1,7 +1,7 @@
-"""HTTP sessions: live episodes in front of a journal that can bring every one of them back.
+"""HTTP sessions: live episodes in front of a journal from which each can be restored.
 
-A step is journaled, then simulated, then answered. An episode that is not in memory, or that another worker has taken
-further, is brought up to date by replaying the journal; the simulator gives the same figures every time.
+A step is journaled, then simulated, then answered. An episode that is not in memory, or that another worker has
+advanced, is brought up to date by replaying the journal; the simulator gives the same figures every time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Session:
     agents: dict[str, Any] = field(default_factory=dict)
     """Agents that have played here, by name."""
     agent_steps: dict[str, int] = field(default_factory=dict)
-    """Step up to which each of them has watched."""
+    """The step up to which each of them has seen the episode."""
 
     def catch_up(self, actions: list[Action]) -> None:
         for action in actions:
@@ -49,7 +49,7 @@ class Session:
 
 
 def new_seed() -> int:
-    """A seed for a reset that names none; the state tells it."""
+    """A random seed for a reset that names none; /state reports it."""
     return secrets.randbelow(MAX_SEED + 1)
 
 
@@ -167,7 +167,7 @@ class Sessions:
         except (EpisodeStateError, StepConflictError):
             if not self.store.is_shared:
                 raise
-            # Perhaps only because another worker has taken the session further, or reset it.
+            # Another worker may have advanced or reset the session in the meantime.
             session = self._restore(session.session_id)
             has_stepped = self._try_step(session, action, step_index)
         return session if has_stepped else self.step(self._restore(session.session_id), action, step_index)
@@ -197,7 +197,7 @@ class Sessions:
             with self._lock:
                 self._live.pop(session_id, None)
             raise UnknownSessionError(
-                f"there is no session {session_id[:80]!r}: it never was, or it has expired; POST /reset"
+                f"there is no session {session_id[:80]!r}: it never existed, or it has expired; POST /reset"
             )
         session = self._live.get(session_id)
         if session is not None and session.key == record.key:

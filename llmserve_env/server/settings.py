@@ -17,7 +17,7 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """The server's settings. A value that makes no sense stops the start with a message that names it."""
+    """The server's settings. An invalid value stops the server at its start, with a message that names the variable."""
 
     model_config = SettingsConfigDict(env_prefix="LLMSERVE_", extra="ignore")
 
@@ -33,11 +33,11 @@ class Settings(BaseSettings):
     max_live_sessions: int = Field(
         default=256, ge=1, description="episodes kept in memory; others are replayed when needed"
     )
-    session_idle_s: float = Field(
-        default=86_400, gt=0, description="an HTTP session untouched for so long is forgotten"
+    session_idle_s: float = Field(default=86_400, gt=0, description="idle time after which an HTTP session is deleted")
+    max_websockets: int = Field(default=512, ge=1, description="open WebSocket sessions; further ones are refused")
+    websocket_idle_s: float = Field(
+        default=3_600, gt=0, description="idle time after which a WebSocket is closed and an MCP session is freed"
     )
-    max_websockets: int = Field(default=512, ge=1, description="open OpenEnv WebSocket sessions")
-    websocket_idle_s: float = Field(default=3_600, gt=0, description="idle time after which OpenEnv frees a session")
 
     steps_per_s: float = Field(default=5_000, ge=0, description="`/step` calls per client and second; 0 for no limit")
     requests_per_s: float = Field(default=200, ge=0, description="other calls per client and second; 0 for no limit")
@@ -56,7 +56,7 @@ class Settings(BaseSettings):
 
     @property
     def store_url(self) -> str:
-        """The store in full."""
+        """The store's URL; by default, a file in the data folder."""
         return self.store or f"sqlite:///{self.data_dir / 'sessions.db'}"
 
 

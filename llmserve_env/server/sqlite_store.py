@@ -35,11 +35,11 @@ CREATE TABLE IF NOT EXISTS steps (
 NAMES = ", ".join(COLUMNS)
 BUSY_TIMEOUT_S = 10.0
 LOG_PAGES = 20_000
-"""A write-ahead log that has grown so long is moved into the file by whoever writes next."""
+"""When the write-ahead log has grown so long, the next commit moves it into the file."""
 
 
 class SQLiteStore:
-    """One connection behind a lock: a commit takes tens of microseconds, so there is nothing to gain from more."""
+    """One connection behind a lock. A commit takes tens of microseconds, so more connections would gain nothing."""
 
     is_quick = True
 
@@ -59,7 +59,7 @@ class SQLiteStore:
             self._db = sqlite3.connect(
                 path or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
-            # NORMAL survives the death of the process; only a power cut can lose the last commits.
+            # With NORMAL, commits survive a crash of the process; only a power cut can lose the last of them.
             pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"wal_autocheckpoint={LOG_PAGES}")
             for pragma in pragmas:
                 self._db.execute(f"PRAGMA {pragma}")
@@ -103,11 +103,6 @@ class SQLiteStore:
             return None
         return SessionRecord.of_row(row[0], row[1:], self.actions_from(row[0], 0))
 
-    def key_of(self, session_id: str) -> int | None:
-        with self._lock:
-            row = self._db.execute("SELECT key FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-        return None if row is None else int(row[0])
-
     def actions_from(self, key: int, start: int) -> list[Action]:
         with self._lock:
             rows = self._db.execute(
@@ -136,7 +131,7 @@ class SQLiteStore:
             return cursor.rowcount
 
     def tidy(self) -> None:
-        # On a connection of its own: it waits for the disk, and no step has to wait for it.
+        # This waits for the disk. It has its own connection, so that no step waits for it.
         if self._path is not None:
             with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")

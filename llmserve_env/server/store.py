@@ -1,4 +1,4 @@
-"""What is kept of a session so that it can be lived through again, and where."""
+"""What is stored of a session, so that replaying it gives every figure again, and where it is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("session_id", "client", "task_id", "task_version", "environment_versi
 
 @dataclass(slots=True)
 class SessionRecord:
-    """A session as causes: replaying them gives every figure again."""
+    """A session as its seed and its actions; replaying them gives every figure again."""
 
     session_id: str
     client: str
@@ -30,7 +30,7 @@ class SessionRecord:
     created_at_s: float
     actions: list[Action] = field(default_factory=list)
     key: int = 0
-    """The store's own name of this life of the session; a reset under the same id begins another."""
+    """The store's key. A reset under the same session id gets a new one."""
 
     @classmethod
     def of_row(cls, key: int, columns: Sequence[Any], actions: list[Action]) -> SessionRecord:
@@ -39,7 +39,7 @@ class SessionRecord:
 
 
 def action_text(action: Action) -> str:
-    """JSON, which gives back every bit of a float."""
+    """An action as JSON, which keeps every bit of a float."""
     return orjson.dumps(action).decode()
 
 
@@ -49,12 +49,12 @@ def action_of(text: str) -> Action:
 
 
 class SessionStore(Protocol):
-    """Durable sessions. Every call is complete when it returns; methods may be called from several threads."""
+    """Durable sessions. Every call is complete when it returns. Methods may be called from several threads."""
 
     is_quick: bool
-    """Calls take microseconds, so they may run on the event loop."""
+    """Whether calls take microseconds, so that they may run on the event loop."""
     is_shared: bool
-    """Other processes may write too."""
+    """Whether other processes may write to the store, too."""
 
     def create(self, record: SessionRecord) -> int:
         """Store a session, replacing one of the same id; returns its key."""
@@ -63,8 +63,6 @@ class SessionStore(Protocol):
         """Journal step number `step` (from 0); False if that step is taken or the session is gone."""
 
     def load(self, session_id: str) -> SessionRecord | None: ...
-
-    def key_of(self, session_id: str) -> int | None: ...
 
     def actions_from(self, key: int, start: int) -> list[Action]:
         """Actions from step `start` on, in order."""
@@ -75,16 +73,16 @@ class SessionStore(Protocol):
     def count(self) -> int: ...
 
     def expire(self, before_s: float) -> int:
-        """Forget sessions untouched since; returns how many."""
+        """Delete sessions that have not been touched since; returns how many."""
 
     def tidy(self) -> None:
-        """Housekeeping that may take a while; called now and then, beside the other calls."""
+        """Do housekeeping that may take a while; called every few seconds, concurrently with other calls."""
 
     def close(self) -> None: ...
 
 
 def open_store(url: str) -> SessionStore:
-    """The store a URL names; ConfigError says which forms there are."""
+    """The store that a URL names; ConfigError lists the accepted forms."""
     from llmserve_env.server.sqlite_store import SQLiteStore
 
     if url == "memory":

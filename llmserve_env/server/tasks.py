@@ -1,4 +1,4 @@
-"""Tasks as clients may name them: by id or number, never by a path of this machine."""
+"""Tasks as clients may name them: by id or number, but never by a path on the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _shipped_task(task_id: str) -> Task:
 
 
 def known_task(name: str | int) -> Task:
-    """A task of the catalogue; UnknownTaskError lists them. Own tasks are read again when their files change."""
+    """A task of the catalogue; UnknownTaskError lists them. Files of LLMSERVE_TASKS are read again when they change."""
     text = str(name)
     if text in BENCHMARK or text in EXTENDED:
         return _shipped_task(text)

@@ -135,6 +135,18 @@ def test_it_asks_nothing_of_other_machines(browser: Browser, address: str) -> No
     assert problems == []
 
 
+def test_a_server_that_warms_up_is_waited_for(browser: Browser, address: str) -> None:
+    page = browser.new_context().new_page()
+    is_ready = [False]
+    page.route("**/health", lambda route: route.fulfill(json={"status": "healthy", "ready": is_ready[0]}))
+    page.goto(f"{address}/web")
+    expect(page.locator("#warming")).to_be_visible()
+    expect(page.locator("#step")).to_be_disabled()
+    is_ready[0] = True
+    expect(page.locator("#warming")).to_be_hidden()
+    expect(page.locator("#step")).to_be_enabled()
+
+
 def test_the_console_of_openenv_is_a_tab(browser: Browser, address: str) -> None:
     page = visit(browser, address)
     page.click("#tab-console")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from llmserve_env.server.settings import Settings
 from tests.server.running import RunningServer
 

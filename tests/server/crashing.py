@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 from fastapi.testclient import TestClient
 
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from tests.server.conftest import settings
 from tests.server.running import RunningServer
 

@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
 
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from tests.server.conftest import settings as server_settings
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]

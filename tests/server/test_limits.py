@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from llmserve_env.server.limits import RateLimit, retry_after
 from tests.server.conftest import settings
 

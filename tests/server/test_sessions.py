@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from tests.server.conftest import settings
 
 ACTION = {"batch_cap": 96, "kv_budget_fraction": 0.8}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import websockets
 from fastapi.testclient import TestClient
+from openenv.core.env_server.http_server import create_fastapi_app
 
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
-from llmserve_env.models import ServeAction
+from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from llmserve_env.server.application import create_app
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
+from tests.server.conftest import settings
 from tests.server.running import RunningServer
 
 ACTION = {"batch_cap": 96, "speculation_depth": 1}
@@ -35,34 +39,109 @@ def test_a_connection_is_a_session(client: TestClient) -> None:
         assert (state["episode_id"], state["step_count"], state["task_id"]) == ("first", 3, "bursty_workload")
 
 
-def whole_episode(client: TestClient, task_id: str) -> list[Any]:
-    """Every frame of an episode, its state, and of another one on the same connection."""
+@pytest.fixture
+def openenv() -> Iterator[TestClient]:
+    """OpenEnv's own server over the same environment."""
+    app = create_fastapi_app(LLMServeEnvironment, ServeAction, ServeObservation, 4, state_cls=ServeState)
+    with TestClient(app) as found:
+        yield found
+
+
+def frames(client: TestClient, messages: list[str]) -> list[Any]:
+    """The answers to these messages on one connection."""
+    found = []
     with client.websocket_connect("/ws") as socket:
-        frames = []
-        for seed in (4, 5):
-            frames.append(say(socket, "reset", task_id=task_id, seed=seed, episode_id=f"e{seed}"))
-            frames += [say(socket, "step", batch_cap=16 + step) for step in range(201 if seed == 4 else 3)]
-            frames.append(say(socket, "state"))
-        return frames
+        for message in messages:
+            socket.send_text(message)
+            found.append(socket.receive_json())
+    return found
 
 
 @pytest.mark.parametrize("task_id", ["static_workload", "adversarial_multitenant"])
-def test_quick_steps_are_answered_with_the_frames_of_openenv(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, task_id: str
+def test_an_episode_is_answered_with_the_frames_of_openenv(
+    client: TestClient, openenv: TestClient, task_id: str
 ) -> None:
-    quick = whole_episode(client, task_id)
-    monkeypatch.setattr(LLMServeEnvironment, "quick_step", lambda _self, _action: None)
-    assert quick == whole_episode(client, task_id)
-    assert quick[200]["data"]["done"]
-    assert quick[201]["type"] == "error"
+    messages = []
+    for seed, steps in ((4, 201), (5, 3)):
+        messages.append({"type": "reset", "data": {"task_id": task_id, "seed": seed, "episode_id": f"e{seed}"}})
+        messages += [{"type": "step", "data": {"batch_cap": 16 + step}} for step in range(steps)]
+        messages.append({"type": "state"})
+    texts = [json.dumps(message) for message in messages]
+    found = frames(client, texts)
+    assert found == frames(openenv, texts)
+    assert (found[200]["data"]["done"], found[201]["type"]) == (True, "error")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", '{"type": "step"}', '{"type": "step", "data": 3}', '{"type": "x"}'])
-def test_messages_that_are_no_step_are_left_to_openenv(client: TestClient, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"type": "step"}',
+        '{"type": "step", "data": 3}',
+        '{"type": "step", "data": {"batch_cap": 0}}',
+        '{"type": "step", "data": {"kv_budget_fraction": NaN}}',
+        '{"type": "step", "data": {}, "more": 1}',
+        '{"type": "reset", "data": {"seed": -1}}',
+        '{"type": "reset", "data": {"task_id": "nope"}}',
+        '{"type": "reset", "data": {"index": 99}}',
+        '{"type": "reset", "data": {"colour": "red"}}',
+        '{"type": "x"}',
+        '{"data": {}}',
+        '{"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}',
+        '{"type": "mcp", "data": {}}',
+    ],
+)
+def test_a_message_is_refused_with_the_frame_of_openenv(client: TestClient, openenv: TestClient, text: str) -> None:
+    messages = ['{"type": "reset", "data": {"seed": 1}}', text, '{"type": "step", "data": {}}']
+    found = frames(client, messages)[1:]
+    assert found == frames(openenv, messages)[1:]
+    assert found[0]["type"] in ("error", "mcp")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "7", "", "[" * 100_000, '{"type": "\\ud800"}', '{"type": "step", "data": {"\\ud800": 1}}']
+)
+def test_a_message_that_is_no_object_is_refused_and_the_session_goes_on(client: TestClient, text: str) -> None:
+    found = frames(client, [text, '{"type": "step", "data": {}}'])
+    assert (found[0]["type"], found[0]["data"]["code"]) == ("error", "INVALID_JSON")
+    assert found[1]["type"] == "observation"
+
+
+def test_a_binary_message_is_refused(client: TestClient) -> None:
     with client.websocket_connect("/ws") as socket:
-        say(socket, "reset", seed=1)
-        socket.send_text(text)
-        assert socket.receive_json()["type"] in ("error", "observation")
+        socket.send_bytes(b"{}")
+        assert socket.receive_json()["data"]["code"] == "INVALID_JSON"
+
+
+def test_a_client_may_close_its_session(client: TestClient) -> None:
+    with client.websocket_connect("/ws") as socket:
+        socket.send_json({"type": "close"})
+        assert socket.receive()["type"] == "websocket.close"
+
+
+def test_connections_beyond_the_limit_are_refused() -> None:
+    with TestClient(create_app(settings(max_websockets=1))) as client, client.websocket_connect("/ws") as first:
+        with client.websocket_connect("/ws") as second:
+            refused = second.receive_json()["data"]
+        assert (refused["code"], refused["active_sessions"], refused["max_sessions"]) == ("CAPACITY_REACHED", 1, 1)
+        assert say(first, "step")["type"] == "observation"
+
+
+def test_an_idle_connection_is_closed() -> None:
+    quick = settings(websocket_idle_s=0.01)
+    with TestClient(create_app(quick)) as client, client.websocket_connect("/ws") as socket:
+        closed = socket.receive()
+        assert (closed["type"], closed["code"]) == ("websocket.close", 1001)
+
+
+def test_a_connection_can_join_a_session_of_mcp(client: TestClient) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+    session_id = client.post("/mcp", json=request).json()["result"]["session_id"]
+    with client.websocket_connect(f"/ws?session_id={session_id}") as socket:
+        assert say(socket, "reset", seed=1)["data"]["observation"]["step_index"] == 0
+        assert client.get("/health").json()["active_sessions"] == 1
+    with client.websocket_connect("/ws?session_id=elsewhere") as socket:
+        assert socket.receive_json()["data"]["code"] == "SESSION_ERROR"
 
 
 def test_bad_messages_are_answered_and_the_session_goes_on(client: TestClient) -> None:

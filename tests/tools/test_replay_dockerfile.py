@@ -42,4 +42,5 @@ def test_the_dockerfile_is_what_spaces_and_openenv_need() -> None:
     assert any(name == "USER" and argument != "root" for name, argument in found)
     assert any(name == "HEALTHCHECK" for name, _ in found)
     assert all(name != "VOLUME" for name, _ in found)
-    assert any(name == "COPY" and "/app/env/weights" in argument for name, argument in found)
+    assert any(name == "COPY" and "/app/env/server" in argument for name, argument in found)
+    assert any(name == "RUN" and "llmserve_env.env.warmup" in argument for name, argument in found)

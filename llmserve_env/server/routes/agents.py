@@ -1,4 +1,4 @@
-"""Agents that play on the server, for the page and for whoever wants to watch one."""
+"""Agents that play on the server, for the page and for clients that want to watch one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def agent_routes(service: Service) -> APIRouter:
 
     @router.post("/play", response_model=PlayResponse, responses=PROBLEMS, summary="Let an agent play some steps")
     async def play(request: Request, asked: PlayRequest) -> PlayResponse:
-        """The agent's actions are journaled in the session like anybody's."""
+        """The agent's actions are journaled in the session like those of any client."""
         client = client_of(request)
 
         def run() -> tuple[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What there is to know without starting anything: health, tasks, schemas, versions, operators' figures."""
+"""Routes that need no session: health, tasks, schemas, versions and metrics."""
 
 from __future__ import annotations
 
@@ -51,11 +51,15 @@ def information_routes(service: Service) -> APIRouter:
     """The routes over this service."""
     router = APIRouter(tags=["Environment Info"])
 
-    @router.get("/health", response_model=HealthResponse, tags=["Health"], summary="Alive, and how busy")
+    @router.get(
+        "/health", response_model=HealthResponse, tags=["Health"], summary="Whether the server is up, ready and busy"
+    )
     async def health() -> HealthResponse:
         sessions = service.sessions
         return HealthResponse(
             status="healthy",
+            ready=service.is_ready,
+            warming_up=not service.is_ready,
             active_sessions=sessions.num_live + service.num_websockets(),
             stored_sessions=sessions.num_stored,
             uptime_s=round(time.monotonic() - service.started_at, 3),
@@ -92,7 +96,7 @@ def information_routes(service: Service) -> APIRouter:
             },
         }
 
-    @router.get("/metrics", tags=["Health"], summary="Prometheus figures for operators", response_class=Response)
+    @router.get("/metrics", tags=["Health"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         operations = service.operations
         operations.live_sessions.set(service.sessions.num_live)

@@ -1,28 +1,41 @@
-"""The page at /web, and the ways that lead there."""
+"""The page at /web, and the addresses that lead to it.
+
+It stands on Starlette alone, so that it can be served before the rest of the application is loaded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse, RedirectResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
 
 STATIC = Path(__file__).parent.parent / "static"
 HEADERS = {"Cache-Control": "no-cache"}
+STATIC_PATH = "/web/static"
+METHODS = ["GET", "HEAD"]
 
 
-def page_routes() -> APIRouter:
-    """The dashboard; its script and style are mounted beside it."""
-    router = APIRouter(include_in_schema=False)
+async def dashboard(_request: Request) -> FileResponse:
+    """The page itself."""
+    return FileResponse(STATIC / "index.html", headers=HEADERS)
 
-    @router.api_route("/web", methods=["GET", "HEAD"])
-    @router.api_route("/web/", methods=["GET", "HEAD"])
-    async def dashboard() -> FileResponse:
-        return FileResponse(STATIC / "index.html", headers=HEADERS)
 
-    @router.api_route("/", methods=["GET", "HEAD"])
-    @router.api_route("/demo", methods=["GET", "HEAD"])
-    async def to_dashboard() -> RedirectResponse:
-        return RedirectResponse("/web")
+async def to_dashboard(_request: Request) -> RedirectResponse:
+    """The way to it."""
+    return RedirectResponse("/web")
 
-    return router
+
+PAGES: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "/web": dashboard,
+    "/web/": dashboard,
+    "/": to_dashboard,
+    "/demo": to_dashboard,
+}
+
+
+def static_files() -> StaticFiles:
+    """The page's scripts and styles."""
+    return StaticFiles(directory=STATIC)

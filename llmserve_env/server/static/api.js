@@ -23,6 +23,7 @@ async function call(method, path, body) {
 
 const named = (id) => "?session_id=" + encodeURIComponent(id);
 
+export const health = () => call("GET", "/health");
 export const tasks = () => call("GET", "/tasks");
 export const agents = (task) => call("GET", "/agents?task_id=" + encodeURIComponent(task));
 export const reset = (task_id, seed) => call("POST", "/reset", seed === null ? { task_id } : { task_id, seed });

@@ -5,6 +5,7 @@ import { csv, makeCharts, save, showGrade, showStatus } from "./panels.js";
 
 const $ = (id) => document.getElementById(id);
 const DELAY_MS = { slow: 500, normal: 125, fast: 0 };
+const HEALTH_INTERVAL_MS = 500;
 const BASELINE_AGENT = "static";
 const episode = { session: null, task: null, rows: [], baseline: [], baselineSession: null, isDone: false };
 let tasks = [];
@@ -172,7 +173,17 @@ function listen() {
   });
 }
 
+// Says that the server is warming up, until it is ready.
+async function untilReady() {
+  while (!(await api.health()).ready) {
+    $("warming").hidden = false;
+    await new Promise((resolve) => setTimeout(resolve, HEALTH_INTERVAL_MS));
+  }
+  $("warming").hidden = true;
+}
+
 async function main() {
+  await untilReady();
   const found = await api.tasks();
   tasks = found.tasks;
   $("task").replaceChildren(...tasks.map((task) => new Option(`${task.name} (${task.difficulty})`, task.id)));

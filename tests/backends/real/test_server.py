@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from llmserve_env.errors import MissingCredentialError
 from llmserve_env.models import ServeObservation
-from llmserve_env.server.app import create_app
+from llmserve_env.server.application import create_app
 from llmserve_env.server.settings import Settings
 from tests.backends.real.playing import short_task
 from tests.backends.real.streaming_server import KEY, MODEL, StreamingServer, streaming_server

@@ -1,0 +1,108 @@
+"""The application: our routes and WebSocket first, and OpenEnv's own server for everything else that it defines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.utils import get_openapi
+from openenv.core.env_server.http_server import HTTPEnvServer
+from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
+
+from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from llmserve_env.server import errors
+from llmserve_env.server.console import CONSOLE_PATH, Console
+from llmserve_env.server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
+from llmserve_env.server.middleware import Gatekeeper
+from llmserve_env.server.routes.agents import agent_routes
+from llmserve_env.server.routes.control import add_step, control_routes
+from llmserve_env.server.routes.information import information_routes
+from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
+from llmserve_env.server.routes.scoring import scoring_routes
+from llmserve_env.server.service import Service
+from llmserve_env.server.settings import Settings, settings
+from llmserve_env.server.sockets import PATH, Sockets
+
+API_VERSION = "1.0.0"
+"""The version of OpenEnv's protocol, which its validator reads from the OpenAPI document."""
+
+
+def create_app(chosen: Settings | None = None) -> FastAPI:
+    """A server with its own sessions and limits."""
+    chosen = chosen or settings()
+    service = Service(chosen)
+
+    def environment() -> LLMServeEnvironment:
+        return LLMServeEnvironment(keep=service.sessions.keep, episodes=service.sessions.episodes)
+
+    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
+    openenv_server = HTTPEnvServer(
+        environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
+    )
+    openenv = FastAPI(docs_url=None, redoc_url=None)
+    openenv_server.register_routes(openenv, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
+    errors.install(openenv)
+    sockets = Sockets(service, openenv, environment)
+    service.num_websockets = lambda: sockets.num_open + openenv_server.active_sessions
+    console = Console(service) if chosen.openenv_console else None
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(service.stop)
+            await service.start(sockets.close_idle)
+            # A mounted application gets no lifespan of its own. OpenEnv's forgets idle MCP sessions.
+            await stack.enter_async_context(openenv.router.lifespan_context(openenv))
+            if console is not None:
+                stack.push_async_callback(console.stop)
+            yield
+
+    app = FastAPI(
+        title="LLMServeEnv",
+        version=API_VERSION,
+        description=DESCRIPTION,
+        license_info={"name": "Apache-2.0"},
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    # The first match wins: a route of ours hides OpenEnv's of the same path.
+    add_step(app, service)
+    app.add_api_websocket_route(PATH, sockets.endpoint)
+    for routes in (control_routes, information_routes, scoring_routes, agent_routes):
+        app.include_router(routes(service))
+    for path, page in PAGES.items():
+        app.add_api_route(path, page, methods=METHODS, include_in_schema=False)
+    app.mount(STATIC_PATH, static_files())
+    if console is not None:
+        app.mount(CONSOLE_PATH, console)
+    app.mount("/", openenv)
+    _document(app, openenv)
+    errors.install(app)
+    app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
+    return app
+
+
+def _document(app: FastAPI, openenv: FastAPI) -> None:
+    """Describe both applications in one OpenAPI document; where they share a path, ours is the one that answers."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                license_info=app.license_info,
+                routes=app.routes,
+            )
+            theirs = openenv.openapi()
+            document["paths"] = {**theirs["paths"], **document["paths"]}
+            document["components"]["schemas"] = {**theirs["components"]["schemas"], **document["components"]["schemas"]}
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents

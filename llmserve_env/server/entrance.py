@@ -1,0 +1,91 @@
+"""What a server process answers with from its first moment.
+
+OpenEnv and the simulator take seconds to import. Meanwhile `/health` and the page are answered here, and every other
+request waits; from then on, the application answers everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Match, Mount, Route
+
+from llmserve_env.server.background import in_background
+from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger("llmserve.server")
+
+
+class Entrance:
+    """An ASGI application in front of one that takes long to load."""
+
+    def __init__(self, load: Callable[[], Starlette]) -> None:
+        self._load = load
+        self._application: Starlette | None = None
+        self._loaded = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._started_at_s = time.monotonic()
+        pages = [Route(path, page, methods=METHODS) for path, page in PAGES.items()]
+        self._early = Starlette(routes=[Route("/health", self._health), *pages, Mount(STATIC_PATH, static_files())])
+        self.stop: Callable[[], None] = lambda: signal.raise_signal(signal.SIGTERM)
+        """Called when the application cannot be loaded; by default it stops the process as an operator would."""
+        self.has_failed = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if self._application is None:
+            if any(route.matches(scope)[0] is Match.FULL for route in self._early.routes):
+                await self._early(scope, receive, send)
+                return
+            await self._loaded.wait()
+        assert self._application is not None
+        await self._application(scope, receive, send)
+
+    async def _health(self, _request: Request) -> JSONResponse:
+        return JSONResponse(
+            {
+                "status": "healthy",
+                "ready": False,
+                "warming_up": True,
+                "active_sessions": 0,
+                "stored_sessions": 0,
+                "uptime_s": round(time.monotonic() - self._started_at_s, 3),
+            }
+        )
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        running = asyncio.create_task(self._run())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._stopping.set()
+        if self._application is None:
+            running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _run(self) -> None:
+        """Load the application and keep it until the server stops; without it there is no reason to go on."""
+        try:
+            application = await in_background(self._load)
+            async with application.router.lifespan_context(application):
+                self._application = application
+                self._loaded.set()
+                await self._stopping.wait()
+        except Exception as error:
+            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, ValueError))
+            self.has_failed = True
+            self.stop()

@@ -1,0 +1,203 @@
+"""`/ws`: OpenEnv's WebSocket protocol, served on Starlette alone so that a step costs little more than its simulation.
+
+One connection is one session with an environment of its own. The messages are OpenEnv's: `reset`, `step`, `state`,
+`close` and `mcp`. Two things are left to OpenEnv: `mcp` messages, and connections that join a session made by `/mcp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import httpx
+import orjson
+from openenv.core.env_server.exceptions import SessionCapacityError
+from openenv.core.env_server.mcp_types import WSMCPMessage, WSMCPResponse
+from openenv.core.env_server.serialization import serialize_observation
+from openenv.core.env_server.types import (
+    WSCloseMessage,
+    WSErrorCode,
+    WSErrorResponse,
+    WSObservationResponse,
+    WSResetMessage,
+    WSStateMessage,
+    WSStateResponse,
+    WSStepMessage,
+)
+from pydantic import ValidationError
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from llmserve_env.errors import LLMServeError
+from llmserve_env.models import ServeAction
+from llmserve_env.server.llmserve_environment import LLMServeEnvironment
+from llmserve_env.server.service import Service
+
+log = logging.getLogger("llmserve.server")
+PATH = "/ws"
+MAX_REMEMBERED_CHARS = 512
+"""Longer messages are parsed each time, so that the cache of actions stays small."""
+GOING_AWAY = 1001
+MIN_CHECK_INTERVAL_S = 1.0
+INTERNAL_ERROR = "internal error; the server's log has the details"
+REFUSALS = (LLMServeError, IndexError, TypeError, ValueError)
+"""Errors whose text is meant for the client."""
+
+
+def _plain_action(text: str) -> tuple[float, ...] | None:
+    """The knobs of a well-formed step message; None for any other message."""
+    try:
+        message = orjson.loads(text)
+        if not isinstance(message, dict) or message.keys() != {"type", "data"} or message["type"] != "step":
+            return None
+        return tuple(ServeAction.model_validate(message["data"]).numbers())
+    except (orjson.JSONDecodeError, ValidationError):
+        return None
+
+
+_remembered_action = lru_cache(maxsize=4096)(_plain_action)
+"""Policies repeat their actions, so most messages have been parsed before."""
+
+
+def error_frame(code: WSErrorCode, message: str, **details: Any) -> str:
+    """An error in OpenEnv's format."""
+    frame: str = WSErrorResponse(data={"message": message, "code": code, **details}).model_dump_json()
+    return frame
+
+
+class Connection:
+    """One client's session."""
+
+    def __init__(self, websocket: WebSocket, environment: LLMServeEnvironment, openenv: ASGIApp) -> None:
+        self._websocket, self._environment, self._openenv = websocket, environment, openenv
+        self.last_message_at_s = asyncio.get_running_loop().time()
+
+    async def serve(self) -> None:
+        """Answer every message until the client or the server closes the connection."""
+        websocket, clock = self._websocket, asyncio.get_running_loop().time
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            self.last_message_at_s = clock()
+            text = message.get("text") or ""
+            answer = self._quick_answer(text) or await self._answer(text)
+            if answer is None:
+                return
+            await websocket.send_text(answer)
+
+    async def close(self) -> None:
+        """End the connection from the server's side."""
+        if self._websocket.application_state is WebSocketState.CONNECTED:
+            await self._websocket.close(GOING_AWAY, "idle for too long")
+
+    def _quick_answer(self, text: str) -> str | None:
+        """The answer to a plain step of a running simulation; None for any other message."""
+        action = _remembered_action(text) if len(text) <= MAX_REMEMBERED_CHARS else _plain_action(text)
+        seen = None if action is None else self._environment.quick_step(action)
+        if seen is None:
+            return None
+        data = {"reward": seen.pop("reward"), "done": seen.pop("done"), "metadata": seen["metadata"]}
+        return orjson.dumps({"type": "observation", "data": {"observation": seen, **data}}).decode()
+
+    async def _answer(self, text: str) -> str | None:
+        """The answer to any message; None when the client asks to close."""
+        try:
+            message = json.loads(text)
+            # Half a surrogate pair is valid JSON, but it cannot be sent back in an error.
+            json.dumps(message, ensure_ascii=False).encode()
+        except (json.JSONDecodeError, UnicodeEncodeError, RecursionError) as error:
+            return error_frame(WSErrorCode.INVALID_JSON, f"Invalid JSON: {error}")
+        if not isinstance(message, dict):
+            return error_frame(WSErrorCode.INVALID_JSON, "Invalid JSON: a message must be an object")
+        try:
+            return await self._handle(message)
+        except ValidationError as error:
+            return error_frame(WSErrorCode.VALIDATION_ERROR, "Invalid message", errors=error.errors())
+        except REFUSALS as error:
+            return error_frame(WSErrorCode.EXECUTION_ERROR, str(error))
+        except Exception:
+            log.exception("unexpected error on a WebSocket")
+            return error_frame(WSErrorCode.EXECUTION_ERROR, INTERNAL_ERROR)
+
+    async def _handle(self, message: dict[str, Any]) -> str | None:
+        environment, response = self._environment, None
+        match message.get("type", ""):
+            case "step":
+                action = ServeAction.model_validate(WSStepMessage(**message).data)
+                response = WSObservationResponse(data=serialize_observation(await environment.step_async(action)))
+            case "reset":
+                options = WSResetMessage(**message).data
+                response = WSObservationResponse(data=serialize_observation(await environment.reset_async(**options)))
+            case "state":
+                WSStateMessage(**message)
+                response = WSStateResponse(data=environment.state.model_dump())
+            case "mcp":
+                response = WSMCPResponse(data=await self._ask_mcp(WSMCPMessage(**message).data))
+            case "close":
+                WSCloseMessage(**message)
+                return None
+            case unknown:
+                return error_frame(WSErrorCode.UNKNOWN_TYPE, f"Unknown message type: {unknown}")
+        frame: str = response.model_dump_json()
+        return frame
+
+    async def _ask_mcp(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What OpenEnv's `POST /mcp` answers."""
+        transport = httpx.ASGITransport(self._openenv)
+        async with httpx.AsyncClient(transport=transport, base_url="http://openenv") as client:
+            answer: dict[str, Any] = (await client.post("/mcp", json=request)).json()
+        return answer
+
+
+class Sockets:
+    """All connections of this process: as many as the settings allow, and none that is idle for too long."""
+
+    def __init__(self, service: Service, openenv: ASGIApp, environment: Callable[[], LLMServeEnvironment]) -> None:
+        self._service, self._openenv, self._environment = service, openenv, environment
+        self._open: set[Connection] = set()
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    async def endpoint(self, websocket: WebSocket) -> None:
+        """Serve one connection."""
+        if "session_id" in websocket.query_params:
+            await self._openenv(websocket.scope, websocket.receive, websocket.send)
+            return
+        await websocket.accept()
+        limit = self._service.settings.max_websockets
+        if self.num_open >= limit:
+            full = SessionCapacityError(active_sessions=self.num_open, max_sessions=limit)
+            counts = {"active_sessions": full.active_sessions, "max_sessions": full.max_sessions}
+            await websocket.send_text(error_frame(WSErrorCode.CAPACITY_REACHED, str(full), **counts))
+            await websocket.close()
+            return
+        environment = self._environment()
+        connection = Connection(websocket, environment, self._openenv)
+        self._open.add(connection)
+        try:
+            await self._service.until_ready()
+            await connection.serve()
+            if websocket.client_state is WebSocketState.CONNECTED is websocket.application_state:
+                await websocket.close()
+        except WebSocketDisconnect:
+            pass  # The client went away before it was answered.
+        finally:
+            self._open.discard(connection)
+            await self._service.in_thread(environment.close)
+
+    async def close_idle(self) -> None:
+        """Close connections that have sent nothing for the allowed time, for as long as the server runs."""
+        limit_s = self._service.settings.websocket_idle_s
+        while True:
+            await asyncio.sleep(max(limit_s / 4, MIN_CHECK_INTERVAL_S))
+            now_s = asyncio.get_running_loop().time()
+            for connection in [one for one in self._open if now_s - one.last_message_at_s > limit_s]:
+                log.info("closing a WebSocket that has been idle for %g s", limit_s)
+                await connection.close()

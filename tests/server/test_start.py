@@ -1,0 +1,115 @@
+"""The start: a server answers before it is loaded and before it is warm, and nothing fails in the meantime."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from llmserve_env.errors import ConfigError
+from llmserve_env.server import service
+from llmserve_env.server.application import create_app
+from llmserve_env.server.entrance import Entrance
+from llmserve_env.server.schemas import HealthResponse
+from tests.server.conftest import settings
+
+HEAVY = ("fastapi", "gradio", "numba", "openenv", "pydantic")
+TIMEOUT_S = 60
+
+
+class Call(threading.Thread):
+    """A request in a thread, because its answer may have to wait."""
+
+    def __init__(self, client: TestClient, method: str, path: str, **options: Any) -> None:
+        super().__init__(daemon=True)
+        self._client, self._asked, self._options = client, (method, path), options
+        self.status: int | None = None
+        self.start()
+
+    def run(self) -> None:
+        self.status = self._client.request(*self._asked, **self._options).status_code
+
+    def answer(self) -> int | None:
+        """The status, once it is there."""
+        self.join(TIMEOUT_S)
+        return self.status
+
+
+def small_application() -> Starlette:
+    return Starlette(routes=[Route("/step", lambda _request: PlainTextResponse("stepped"), methods=["POST"])])
+
+
+def test_the_entrance_answers_while_the_application_loads() -> None:
+    may_load = threading.Event()
+
+    def load() -> Starlette:
+        may_load.wait(TIMEOUT_S)
+        return small_application()
+
+    with TestClient(Entrance(load)) as client:
+        health = client.get("/health").json()
+        assert (health["status"], health["ready"], health["warming_up"]) == ("healthy", False, True)
+        assert set(health) == set(HealthResponse.model_fields)
+        assert all(client.get(path).status_code == 200 for path in ("/", "/web", "/web/static/main.js"))
+        step = Call(client, "POST", "/step")
+        assert step.status is None
+        may_load.set()
+        assert step.answer() == 200
+        assert client.get("/health").status_code == 404
+
+
+def test_an_application_that_cannot_be_loaded_stops_the_server() -> None:
+    def load() -> Starlette:
+        raise ConfigError("LLMSERVE_STORE must be something else")
+
+    stopped = threading.Event()
+    entrance = Entrance(load)
+    entrance.stop = stopped.set
+    with TestClient(entrance):
+        assert stopped.wait(TIMEOUT_S)
+    assert entrance.has_failed
+
+
+@pytest.fixture
+def cold() -> Iterator[threading.Event]:
+    """An event that lets the kernels be loaded."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_steps_wait_until_the_simulator_is_warm(cold: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "load_kernels", lambda: cold.wait(TIMEOUT_S))
+    with TestClient(create_app(settings())) as client:
+        assert client.get("/health").json()["warming_up"]
+        assert [client.get(path).status_code for path in ("/web", "/tasks", "/metadata", "/schema")] == [200] * 4
+        with client.websocket_connect("/ws") as socket:
+            socket.send_json({"type": "step", "data": {}})
+            reset = Call(client, "POST", "/reset", json={"seed": 1})
+            assert reset.status is None
+            cold.set()
+            assert (reset.answer(), socket.receive_json()["type"]) == (200, "observation")
+        assert client.get("/health").json()["ready"]
+
+
+def test_a_simulator_that_cannot_be_warmed_does_not_keep_clients_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ConfigError("no compiler")
+
+    monkeypatch.setattr(service, "load_kernels", fail)
+    with TestClient(create_app(settings())) as client:
+        assert client.post("/reset", json={"seed": 1}).status_code == 200
+
+
+def test_listening_needs_no_heavy_import() -> None:
+    program = "import sys, llmserve_env.server.app; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in HEAVY if name in found] == []
