@@ -1,4 +1,4 @@
-"""What an agent is, and what it may see: the last window and its own knobs, never the traffic to come."""
+"""What an agent is and what it may see: the last window and the knobs in force, never the traffic to come."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import ServingBackend
-from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.features import observation_vectors
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.tasks.task import Task
 
@@ -27,9 +27,9 @@ class AgentView:
     preemptions: Array
     """Requests that lost their KV blocks in the last window."""
     knobs: Array
-    """Knobs in force, shape (episodes, 6), in the order of the action."""
+    """Knobs in force, shape (episodes, knobs); `engine.knobs.named` shows them by name."""
     features: Array | None
-    """The observation vector, shape (episodes, NUM_FEATURES); None where only the wire's fields are known."""
+    """The observation vector, shape (episodes, features); None where only the wire's fields are known."""
 
     @property
     def num_episodes(self) -> int:
@@ -45,7 +45,7 @@ class Agent(Protocol):
         """Start as many episodes as there are generators; each is the only randomness its episode may use."""
 
     def act(self, view: AgentView) -> Array:
-        """Knob values for the next window, shape (episodes, 6)."""
+        """Knob values for the next window, shape (episodes, knobs)."""
 
 
 @runtime_checkable
@@ -58,14 +58,11 @@ class BranchingAgent(Agent, Protocol):
 
 def view_of(rollouts: ServingBackend, step: int) -> AgentView:
     """The view of episodes in process. Its arrays are copies: an agent cannot reach into the simulator."""
-    features = np.empty((rollouts.num_episodes, NUM_FEATURES), np.float32)
-    steps = rollouts.task.steps
-    encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, steps, features)
     return AgentView(
         task=rollouts.task,
         step=step,
         metrics=rollouts.metrics.copy(),
         preemptions=rollouts.window["preemptions"].copy(),
         knobs=rollouts.memory["current"].copy(),
-        features=features,
+        features=observation_vectors(rollouts),
     )

@@ -34,7 +34,7 @@ class ServingBackend(Protocol):
         """Start episode `index` afresh."""
 
     def step(self, requested: Array) -> None:
-        """Serve one window of every episode under these knobs, shape (episodes, 6)."""
+        """Serve one window of every episode under these knobs, shape (episodes, knobs)."""
 
     def details(self) -> dict[str, Any]:
         """What this backend adds to the observation's metadata."""

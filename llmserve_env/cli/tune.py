@@ -73,7 +73,7 @@ def _method(args: argparse.Namespace, task: Task) -> str:
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
     from tqdm import tqdm
 
-    from llmserve_env.env.knob_values import mapping_from_knobs
+    from llmserve_env.engine.knobs import mapping_from_knobs
     from llmserve_env.planning.tuning.freezing import ensure_references
     from llmserve_env.planning.tuning.recording import record
 
@@ -84,7 +84,7 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
             print(f"{task.id}: references frozen in {written}", file=sys.stderr)
         search = _halving if method == "halving" else _tpe
         found = search(args, task, trials, runner, bar.update)
-    print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
+    print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs, task.action_knobs)}")
     if not args.dry_run:
         name = task.file.name if is_own and task.file is not None else task.id
         chosen = "" if args.method == "auto" else f" --method {method}"

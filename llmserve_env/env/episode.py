@@ -8,10 +8,10 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import Mode, ServingBackend
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import KNOBS, NAMES
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
 from llmserve_env.tasks.catalog import load_task
@@ -31,7 +31,7 @@ class EpisodeLog:
     environment_version: str
     seed: int
     actions: tuple[tuple[float, ...], ...]
-    """Requested knobs of each step, in the order of the action."""
+    """Requested values of the task's `action_knobs`, of each step."""
     rewards: tuple[float, ...] = ()
     """Rewards as they were paid; a replay that pays others refuses the log."""
     mode: Mode = "sim"
@@ -46,7 +46,7 @@ class Trajectory:
     metrics: Array
     window: Array
     knobs: Array
-    """Knobs that applied, after masks and rests."""
+    """Knobs in force; a requested change that was held is not among them."""
     requested: Array
     num_steps: int = 0
     totals: dict[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Trajectory:
     @classmethod
     def empty(cls, steps: int) -> Trajectory:
         """Room for an episode."""
-        width = len(KNOBS)
+        width = len(NAMES)
         return cls(
             np.zeros(steps, TERMS_DTYPE),
             np.zeros(steps, METRICS_DTYPE),
@@ -123,12 +123,13 @@ class Episode:
         return str(self.schedule.phase[min(second, len(self.schedule.phase) - 1)])
 
     def step(self, knobs: Array) -> None:
-        """Serve one window under these knobs (validated values in the order of the action)."""
+        """Serve one window under these knobs, a row of the knob matrix."""
         if self.seed is None:
             raise EpisodeStateError("reset the episode before its first step")
         if self.is_done:
             reason = f": {self.rollouts.stopped}" if self.rollouts.stopped else ""
             raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
+        self.task.check_limits(knobs)
         self.rollouts.step(knobs[None])
         self.trajectory.record(self.rollouts, 0, knobs)
 
@@ -139,7 +140,7 @@ class Episode:
 
     @property
     def held_knobs(self) -> tuple[str, ...]:
-        """Knobs whose requested change did not apply in the last step, masked or resting."""
+        """Knobs whose requested change did not apply in the last step."""
         held = self.rollouts.memory["held"][0].tolist()
         return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
 
@@ -151,7 +152,7 @@ class Episode:
             task_version=self.task.version,
             environment_version=ENVIRONMENT_VERSION,
             seed=int(self.seed or 0),
-            actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
+            actions=tuple(map(tuple, self.task.action_from_knobs(self.trajectory.requested[:n]).tolist())),
             rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
             mode=self.rollouts.mode,
         )
@@ -173,5 +174,5 @@ def replay(log: EpisodeLog, task: Task | None = None) -> Episode:
     episode = Episode(task)
     episode.reset(log.seed)
     for action in log.actions:
-        episode.step(np.array(action))
+        episode.step(task.knobs_from_action(action))
     return episode

@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import MAX_SEED, Episode
-from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.features import observation_vectors
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.rendering import render_frame, render_text
-from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.env.spaces import ActionCodec, ActionEncoding, observation_space
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 
@@ -22,11 +22,12 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
     """Set the serving configuration of a GPU fleet for the next window while live traffic changes.
 
     ## Action space
-    `MultiDiscrete` over levels of the six knobs (`action_encoding="discrete"`, the default), or a `Box` of six numbers
-    in [-1, 1] (`"box"`). Knobs a task masks keep their defaults; costly ones rest between turns (`info["held_knobs"]`).
+    `MultiDiscrete` over levels of the task's knobs (`action_encoding="discrete"`, the default), or a `Box` of one
+    number in [-1, 1] per knob (`"box"`). A knob that the task masks keeps its default, and a costly one must dwell at
+    a value before it changes again; `info["held_knobs"]` names the changes that did not apply.
 
     ## Observation space
-    A float32 vector of window metrics, sliding figures and current knobs, named in `env.features.FEATURES`.
+    A float32 vector of window metrics, sliding figures and current knobs, named by `env.features.features_of`.
 
     ## Rewards
     Weighted terms of the window in [-1, 1]; every term is in `info["reward_terms"]`.
@@ -47,9 +48,9 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None; got {render_mode!r}")
         self.task = task if isinstance(task, Task) else load_task(task)
         self.render_mode = render_mode
-        self.action_encoding: ActionEncoding = action_encoding
-        self.action_space = action_space(action_encoding)
-        self.observation_space = observation_space()
+        self.actions = ActionCodec(self.task, action_encoding)
+        self.action_space = self.actions.space
+        self.observation_space = observation_space(self.task)
         self.episode = Episode(self.task)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -61,21 +62,18 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Serve one window under these knobs."""
-        self.episode.step(decode(self.action_encoding, np.asarray(action)[None])[0])
+        self.episode.step(self.actions.decode(np.asarray(action)[None])[0])
         return self._observe(), self.episode.reward, False, self.episode.is_done, self._info()
 
     def _observe(self) -> Array:
-        rollouts = self.episode.rollouts
-        out = np.empty((1, NUM_FEATURES), np.float32)
-        encode_features(rollouts.scoring, rollouts.memory, rollouts.window, rollouts.metrics, self.task.steps, out)
-        observation: Array = out[0]
+        observation: Array = observation_vectors(self.episode.rollouts)[0]
         return observation
 
     def _info(self) -> dict[str, Any]:
         terms, memory = self.episode.rollouts.terms[0], self.episode.rollouts.memory[0]
         return {
             "reward_terms": dict(zip(TERMS_DTYPE.names or (), terms.item(), strict=True)),
-            "knobs": mapping_from_knobs(memory["current"].tolist()),
+            "knobs": mapping_from_knobs(memory["current"].tolist(), self.task.action_knobs),
             "held_knobs": self.episode.held_knobs,
             "cost_so_far_usd": float(memory["cost_so_far_usd"]),
             "phase": self.episode.phase,

@@ -1,4 +1,4 @@
-"""Compiled parts of a step outside the engine: holding knobs back, and scoring a window."""
+"""Compiled parts of a step outside the engine: which knob changes apply, and what a window is worth."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
+from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE
 from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
 from llmserve_env.units import PS_PER_MS, S_PER_HOUR
 
-NUM_KNOBS = 6
-KV_BUDGET = 1
+NUM_KNOBS = len(KNOBS)
 PPM = 1_000_000
 
 SCORING_DTYPE = np.dtype(
@@ -27,23 +27,28 @@ SCORING_DTYPE = np.dtype(
         ("idle_gpus", "f8"),
         ("max_gpus", "f8"),
         ("window_s", "f8"),
+        ("num_features", "i8"),
+        ("is_offered", "i8", (NUM_KNOBS,)),
         ("is_active", "i8", (NUM_KNOBS,)),
         ("dwell_steps", "i8", (NUM_KNOBS,)),
+        ("default", "f8", (NUM_KNOBS,)),
+        ("num_choices", "i8", (NUM_KNOBS,)),
+        ("is_log", "i8", (NUM_KNOBS,)),
+        ("feature_scale", "f8", (NUM_KNOBS,)),
+        ("shows_dwell", "i8", (NUM_KNOBS,)),
     ]
 )
-"""A task's reward as numbers; knobs in the order of the action."""
+"""A task's reward and the rules of its knobs as numbers; a column per knob of the table."""
 
 MEMORY_DTYPE = np.dtype(
-    [
-        ("step", "i8"),
-        ("turned_at", "i8", (NUM_KNOBS,)),
-        ("current", "f8", (NUM_KNOBS,)),
-        ("held", "i8", (NUM_KNOBS,)),
-        ("cost_so_far_usd", "f8"),
-        ("total_reward", "f8"),
-    ]
+    {
+        "names": ["current", "knobs", "changed_at_step", "held", "step", "cost_so_far_usd", "total_reward"],
+        "formats": [("f8", NUM_KNOBS), KNOBS_DTYPE, ("i8", NUM_KNOBS), ("i8", NUM_KNOBS), "i8", "f8", "f8"],
+        "offsets": [8 * n for n in (0, 0, NUM_KNOBS, 2 * NUM_KNOBS, *range(3 * NUM_KNOBS, 3 * NUM_KNOBS + 3))],
+    }
 )
-"""What an episode remembers between steps besides the engine."""
+"""What an episode remembers between steps besides the engine. `current` and `knobs` are the same memory: the knobs in
+force, by column and by name."""
 
 TERMS_DTYPE = np.dtype(
     [
@@ -64,39 +69,40 @@ TERMS_DTYPE = np.dtype(
 
 
 @entry_point
-def look_up_levels(indices, num_levels, levels, knobs):
-    """Fill `knobs` with the level that each index names; False when one of them names none."""
+def look_up_levels(indices, num_levels, levels, columns, knobs):
+    """Fill these columns of `knobs` with the level that each index names; False if one of them names none."""
     for e in range(indices.shape[0]):
-        for k in range(NUM_KNOBS):
+        for k in range(indices.shape[1]):
             if not 0 <= indices[e, k] < num_levels[k]:
                 return False
-            knobs[e, k] = levels[k, indices[e, k]]
+            knobs[e, columns[k]] = levels[k, indices[e, k]]
     return True
+
+
+@kernel
+def dwell_left(scoring, memory, knob):
+    """Steps until a knob that has changed may change again."""
+    if memory.changed_at_step[knob] < 0:
+        return 0
+    return max(scoring.dwell_steps[knob] - (memory.step - memory.changed_at_step[knob]), 0)
 
 
 @entry_point
 def hold_knobs(scoring, memory, requested, knobs):
-    """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
+    """Find the knobs that apply: a requested change is held while a knob is inactive or must dwell at its value."""
     s = borrow(scoring)[0]
     for e in range(requested.shape[0]):
         m = borrow(memory)[e]
-        for k in range(NUM_KNOBS):
-            wants = requested[e, k]
+        for k in range(len(m.current)):
+            wanted = s.default[k] if np.isnan(requested[e, k]) else requested[e, k]
             m.held[k] = 0
-            if wants != m.current[k]:
-                is_resting = m.turned_at[k] >= 0 and m.step - m.turned_at[k] < s.dwell_steps[k]
-                if not s.is_active[k] or is_resting:
+            if wanted != m.current[k]:
+                if not s.is_active[k] or dwell_left(s, m, k) > 0:
                     m.held[k] = 1
                 else:
-                    m.current[k] = wants
-                    m.turned_at[k] = m.step
-        knob = borrow(knobs)[e]
-        knob.batch_cap = int(m.current[0])
-        knob.kv_budget_fraction = m.current[1]
-        knob.speculation_depth = int(m.current[2])
-        knob.quantization_tier = int(m.current[3])
-        knob.prefill_decode_split = int(m.current[4])
-        knob.priority_routing = int(m.current[5])
+                    m.current[k] = wanted
+                    m.changed_at_step[k] = m.step
+        knobs[e] = m.knobs
 
 
 @kernel
@@ -151,7 +157,7 @@ def score_windows(scoring, memory, window, metrics, terms):
         out.latency = 0.5 * (out.ttft + out.itl)
         bill(s, m, out)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
-        out.memory = 1.0 if w.ooms > 0 else min(max(mem.current[KV_BUDGET], thrash), 1.0)
+        out.memory = 1.0 if w.ooms > 0 else min(max(mem.knobs.kv_budget_fraction, thrash), 1.0)
         reward = s.weights[0] * out.throughput - s.weights[1] * out.latency - s.weights[2] * out.violations
         reward -= s.weights[3] * out.cost + s.weights[4] * out.memory
         out.reward = min(max(reward, -1.0), 1.0)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.kernels import TERMS_DTYPE
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
 NUM_SHARES = 3
@@ -70,7 +70,7 @@ def observe(episode: Episode) -> dict[str, Any]:
             "counts": counts,
             "gauges": {name: m[name] for name in GAUGES},
             "window_arrival_rate": m["window_rate_rps"],
-            "knobs": mapping_from_knobs(rollouts.memory[0]["current"].tolist()),
+            "knobs": mapping_from_knobs(rollouts.memory[0]["current"].tolist(), episode.task.action_knobs),
             "held_knobs": list(episode.held_knobs),
             "masked_knobs": list(episode.task.masked_knobs),
             "mode": rollouts.mode,

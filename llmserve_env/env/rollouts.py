@@ -12,10 +12,10 @@ from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import Mode
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
-from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
-from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
+from llmserve_env.env.knob_rules import fill_knob_rules, start_memory
+from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
 from llmserve_env.workloads import WorkloadSpec, describe, sample
 
@@ -27,12 +27,6 @@ REQUEST_HEADROOM = 1.5
 def expected_requests(workload: WorkloadSpec) -> int:
     """Requests to make room for; remembered, because the estimate costs far more than an episode's reset."""
     return int(REQUEST_HEADROOM * describe(workload).mean_rps * workload.horizon_s) + 100
-
-
-def default_knobs() -> Array:
-    """The knobs of a freshly started engine, in the order of the action."""
-    knobs = ServingKnobs()
-    return np.array([float(getattr(knobs, name)) for name in KNOB_NAMES])
 
 
 def scoring_record(task: Task, weights: RewardWeights) -> Array:
@@ -53,8 +47,7 @@ def scoring_record(task: Task, weights: RewardWeights) -> Array:
     )
     row["max_gpus"] = task.fleet.max_num_replicas
     row["window_s"] = task.window_s
-    row["is_active"] = [name in task.knobs.active for name in KNOB_NAMES]
-    row["dwell_steps"] = [task.knobs.dwell_steps.get(name, 0) for name in KNOB_NAMES]
+    fill_knob_rules(record, task)
     return record
 
 
@@ -106,15 +99,13 @@ class Rollouts:
         table = sample(self.task.workload, seed)
         self._engine.make_room(len(table))
         self._engine.load(index, table, seed)
-        memory = self.memory[index]
-        memory["step"], memory["cost_so_far_usd"], memory["total_reward"] = 0, 0.0, 0.0
-        memory["current"], memory["turned_at"], memory["held"] = default_knobs(), -1, 0
+        start_memory(self.memory, self.scoring, index)
         self._engine.metrics[index] = np.zeros((), self._engine.metrics.dtype)
         self.terms[index] = np.zeros((), self.terms.dtype)
         self._until[index] = 0
 
     def step(self, requested: Array) -> None:
-        """Serve one window of every episode under these knobs, shape (episodes, 6)."""
+        """Serve one window of every episode under these knobs, shape (episodes, knobs)."""
         if requested.shape != (self.num_episodes, NUM_KNOBS):
             raise ValueError(f"expected knobs of shape {(self.num_episodes, NUM_KNOBS)}; got {requested.shape}")
         hold_knobs(self.scoring, self.memory, requested, self._engine.knobs)

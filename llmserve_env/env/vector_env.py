@@ -10,9 +10,9 @@ from gymnasium.vector.utils import batch_space
 
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import MAX_SEED
-from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.features import observation_vectors
 from llmserve_env.env.rollouts import Rollouts
-from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.env.spaces import ActionCodec, ActionEncoding, observation_space
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
@@ -35,9 +35,9 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         self.task = task if isinstance(task, Task) else load_task(task)
         self.num_envs = num_envs
         self.render_mode = None
-        self.action_encoding: ActionEncoding = action_encoding
-        self.single_action_space = action_space(action_encoding)
-        self.single_observation_space = observation_space()
+        self.actions = ActionCodec(self.task, action_encoding)
+        self.single_action_space = self.actions.space
+        self.single_observation_space = observation_space(self.task)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.rollouts = Rollouts(self.task, num_envs)
@@ -75,7 +75,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise InvalidActionError(f"expected actions of shape {self.action_space.shape}; got {actions.shape}")
-        self.rollouts.step(decode(self.action_encoding, actions))
+        self.rollouts.step(self.actions.decode(actions))
         self._step += 1
         truncated = np.full(self.num_envs, self._step >= self.task.steps)
         return (
@@ -87,7 +87,4 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         )
 
     def _observe(self) -> Array:
-        r = self.rollouts
-        out = np.empty((self.num_envs, NUM_FEATURES), np.float32)
-        encode_features(r.scoring, r.memory, r.window, r.metrics, self.task.steps, out)
-        return out
+        return observation_vectors(self.rollouts)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
-from llmserve_env.env.knob_values import KNOBS
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
 from llmserve_env.graders.feedback import feedback_for
@@ -83,9 +82,11 @@ def check_log(log: EpisodeLog, task: Task) -> None:
         if not math.isfinite(reward):
             raise InvalidLogError(f"the reward of step {step + 1} is {reward!r}; rewards are finite numbers")
     for step, action in enumerate(log.actions):
-        if len(action) != len(KNOBS):
-            raise InvalidLogError(f"the action of step {step + 1} has {len(action)} knobs; it must have {len(KNOBS)}")
-        for knob, value in zip(KNOBS, action, strict=True):
+        if len(action) != len(task.action_knobs):
+            raise InvalidLogError(
+                f"the action of step {step + 1} has {len(action)} knobs; it must have {len(task.action_knobs)}"
+            )
+        for knob, value in zip(task.action_knobs, action, strict=True):
             whole = knob.kind == "float" or float(value).is_integer()
             if not (math.isfinite(value) and knob.low <= value <= knob.high and whole):
                 raise InvalidLogError(f"step {step + 1}: {knob.name} must be {knob.allowed}; got {value!r}")

@@ -9,8 +9,8 @@ import numpy as np
 
 from llmserve_env.agents.agent import Agent, view_of
 from llmserve_env.agents.registry import make_agent
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import Episode, EpisodeLog
-from llmserve_env.env.knob_values import mapping_from_knobs
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError, WeightsNotFoundError
 from llmserve_env.evaluation.rollout import play
@@ -29,12 +29,13 @@ BASELINE_SEED = 42
 
 def log_of(wire: WireEpisodeLog) -> EpisodeLog:
     """The library's log from the wire's, of a task this server knows."""
+    task = known_task(wire.task_id)
     return EpisodeLog(
-        task_id=known_task(wire.task_id).id,
+        task_id=task.id,
         task_version=wire.task_version,
         environment_version=wire.environment_version,
         seed=wire.seed,
-        actions=tuple(tuple(action.numbers()) for action in wire.actions),
+        actions=tuple(tuple(task.action_from_knobs(np.array(one.numbers())).tolist()) for one in wire.actions),
         rewards=tuple(wire.rewards),
         mode=wire.mode,
     )
@@ -107,7 +108,12 @@ def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int
         seen = observe(session.episode)
         reward, done = seen.pop("reward"), seen.pop("done")
         played.append(
-            {"action": mapping_from_knobs(np.array(knobs)), "observation": seen, "reward": reward, "done": done}
+            {
+                "action": mapping_from_knobs(knobs, session.episode.task.action_knobs),
+                "observation": seen,
+                "reward": reward,
+                "done": done,
+            }
         )
     return played
 

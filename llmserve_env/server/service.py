@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.server.episodes import episodes_for
 from llmserve_env.server.errors import BusyError
 from llmserve_env.server.operations import Operations
@@ -34,7 +33,7 @@ def warm_up() -> None:
     started = time.perf_counter()
     episode = Episode(BENCHMARK[0])
     episode.reset(0)
-    episode.step(knobs_from_mapping({}))
+    episode.step(episode.task.default_knobs)
     log.info("simulator ready after %.1f s", time.perf_counter() - started)
 
 

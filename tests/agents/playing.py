@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent, view_of
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.env.rollouts import Rollouts, default_knobs
+from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
 

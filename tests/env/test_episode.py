@@ -9,23 +9,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from llmserve_env.engine.knobs import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.env.episode import Episode, replay
-from llmserve_env.env.knob_values import knobs_from_mapping, mapping_from_knobs
-from llmserve_env.env.spaces import action_space, decode
+from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, UnknownTaskError, VersionMismatchError
 
 DIGEST = """
 import hashlib, numpy as np
-from llmserve_env.env.spaces import action_space, decode
+from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.env.episode import Episode
 digest = hashlib.sha256()
-space = action_space("discrete"); space.seed(3)
+actions = ActionCodec(Episode(1).task)
+space = actions.space; space.seed(3)
 for task in (1, 2, 3):
     episode = Episode(task)
     for seed in range(TIMES):
         episode.reset(seed)
         while not episode.is_done:
-            episode.step(decode("discrete", space.sample()[None])[0])
+            episode.step(actions.decode(space.sample()[None])[0])
         for array in (episode.trajectory.terms, episode.trajectory.metrics, episode.trajectory.window):
             digest.update(array.tobytes())
 print(digest.hexdigest())
@@ -33,11 +34,12 @@ print(digest.hexdigest())
 
 
 def play(episode: Episode, seed: int, steps: int) -> Episode:
-    space = action_space("discrete")
+    actions = ActionCodec(episode.task)
+    space = actions.space
     space.seed(seed)
     episode.reset(seed)
     for _ in range(steps):
-        episode.step(decode("discrete", np.asarray(space.sample())[None])[0])
+        episode.step(actions.decode(np.asarray(space.sample())[None])[0])
     return episode
 
 

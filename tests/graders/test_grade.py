@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.env.episode import Episode, EpisodeLog, replay
-from llmserve_env.env.rollouts import default_knobs
 from llmserve_env.errors import (
     InvalidLogError,
     LLMServeError,

@@ -10,7 +10,7 @@ from benchmarks.adaptivity_data import found
 from llmserve_env.agents.agent import Agent
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.evaluation.rollout import SEED_RANGES, play, result_of
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 

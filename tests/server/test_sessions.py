@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.knob_values import knobs_from_mapping
 from llmserve_env.env.observation import observe
 from llmserve_env.server.app import create_app
 from tests.server.conftest import settings

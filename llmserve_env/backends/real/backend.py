@@ -17,11 +17,11 @@ from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
 from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.backends.real.windows import Served, WindowBook
-from llmserve_env.engine.engine import KNOBS_DTYPE
+from llmserve_env.engine.knobs import KNOBS_DTYPE, NAMES, mapping_from_knobs
 from llmserve_env.engine.state import records
 from llmserve_env.env.kernels import MEMORY_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
-from llmserve_env.env.knob_values import NAMES, mapping_from_knobs
-from llmserve_env.env.rollouts import default_knobs, scoring_record
+from llmserve_env.env.knob_rules import start_memory
+from llmserve_env.env.rollouts import scoring_record
 from llmserve_env.errors import EpisodeStateError, ProviderError
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import RewardWeights, Task
@@ -73,8 +73,7 @@ class RealBackend:
         self.provider, self.player = provider, LoadPlayer(provider, Budget(self.settings))
         self._table, self._seed = sample(self.task.workload, seed), seed
         memory = self.memory[0]
-        memory["step"], memory["cost_so_far_usd"], memory["total_reward"] = 0, 0.0, 0.0
-        memory["current"], memory["turned_at"], memory["held"] = default_knobs(), -1, 0
+        start_memory(self.memory, self.scoring, 0)
         self.terms[:] = np.zeros(1, TERMS_DTYPE)
         self.book, self.stopped = WindowBook(), None
         self._cursor = self._skipped = self._shortened = 0
@@ -109,7 +108,7 @@ class RealBackend:
             self.player.stop()
 
     def _turn(self, provider: Provider, requested: Array) -> None:
-        """Turn what can be turned; a knob that cannot keeps its value, and counts as held."""
+        """Apply the knobs that the engine takes; a requested change of another one is held."""
         current = self.memory[0]["current"].copy()
         stuck = [name in self._applied.unsupported for name in NAMES]
         hold_knobs(self.scoring, self.memory, np.where(stuck, current, requested[0])[None], self._knobs)

@@ -12,16 +12,16 @@ from llmserve_env.arrays import Array
 from llmserve_env.backends.table.fluid_queue import FluidQueue
 from llmserve_env.backends.table.lookup import LookupTable, draw_jitter, jitter_stream
 from llmserve_env.backends.table.window_records import WindowRecords
-from llmserve_env.engine.engine import KNOBS_DTYPE
+from llmserve_env.engine.knobs import KNOB, KNOBS_DTYPE, NAMES, mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import records
 from llmserve_env.env.episode import MAX_SEED
-from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.features import encode_features
 from llmserve_env.env.kernels import MEMORY_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
-from llmserve_env.env.knob_values import KNOBS, NAMES, mapping_from_knobs
-from llmserve_env.env.rollouts import default_knobs, scoring_record
-from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.env.knob_rules import start_memory
+from llmserve_env.env.rollouts import scoring_record
+from llmserve_env.env.spaces import ActionCodec, ActionEncoding, observation_space
 from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
@@ -60,12 +60,12 @@ class TableBackedEnv(gym.Env[Array, Array]):
         self.task = task if isinstance(task, Task) else load_task(task)
         limit_gb = self.task.deployment.memory_limit_gb
         self.table = table if isinstance(table, LookupTable) else LookupTable.load(table, limit_gb)
-        self.action_encoding: ActionEncoding = action_encoding
         _require_own_task(self.table, self.task)
         _require_cover(self.table, action_encoding)
         self.render_mode = None
-        self.action_space = action_space(action_encoding)
-        self.observation_space = observation_space()
+        self.actions = ActionCodec(self.task, action_encoding)
+        self.action_space = self.actions.space
+        self.observation_space = observation_space(self.task)
         self._scoring = scoring_record(self.task, self.task.reward.weights)
         self._memory = records((1,), MEMORY_DTYPE)
         self._terms = records((1,), TERMS_DTYPE)
@@ -79,8 +79,7 @@ class TableBackedEnv(gym.Env[Array, Array]):
         requests, deployment = sample(self.task.workload, self._seed), self.task.deployment
         self._queue = FluidQueue(requests, deployment.replicas, deployment.waiting_room)
         self._records = WindowRecords(requests, deployment.replicas, self.task.window_s)
-        self._memory[0] = np.zeros((), MEMORY_DTYPE)
-        self._memory[0]["current"], self._memory[0]["turned_at"] = default_knobs(), -1
+        start_memory(self._memory, self._scoring, 0)
         info = {"seed": self._seed, "task_id": self.task.id, "masked_knobs": self.task.masked_knobs, "backend": BACKEND}
         return self._observe(), info
 
@@ -91,7 +90,7 @@ class TableBackedEnv(gym.Env[Array, Array]):
         step = int(self._memory[0]["step"])
         if step >= self.task.steps:
             raise EpisodeStateError(f"the episode ended after {self.task.steps} steps; reset to start another")
-        hold_knobs(self._scoring, self._memory, decode(self.action_encoding, np.asarray(action)[None]), self._knobs)
+        hold_knobs(self._scoring, self._memory, self.actions.decode(np.asarray(action)[None]), self._knobs)
         self._serve(step)
         score_windows(self._scoring, self._memory, self._records.window, self._records.metrics, self._terms)
         return self._observe(), float(self._terms[0]["reward"]), False, step + 1 >= self.task.steps, self._info()
@@ -127,7 +126,7 @@ class TableBackedEnv(gym.Env[Array, Array]):
         return prompts if len(prompts) else np.ones(1)
 
     def _observe(self) -> Array:
-        out = np.empty((1, NUM_FEATURES), np.float32)
+        out = np.empty((1, int(self._scoring["num_features"][0])), np.float32)
         window, metrics = self._records.window, self._records.metrics
         encode_features(self._scoring, self._memory, window, metrics, self.task.steps, out)
         observation: Array = out[0]
@@ -137,7 +136,7 @@ class TableBackedEnv(gym.Env[Array, Array]):
         memory = self._memory[0]
         return {
             "reward_terms": dict(zip(TERMS_DTYPE.names or (), self._terms[0].item(), strict=True)),
-            "knobs": mapping_from_knobs(memory["current"]),
+            "knobs": mapping_from_knobs(memory["current"], self.task.action_knobs),
             "held_knobs": tuple(name for name, held in zip(NAMES, memory["held"], strict=True) if held),
             "cost_so_far_usd": float(memory["cost_so_far_usd"]),
             "is_out_of_memory": bool(self._records.window[0]["ooms"]),
@@ -156,7 +155,10 @@ def _require_own_task(table: LookupTable, task: Task) -> None:
 
 def _require_cover(table: LookupTable, encoding: ActionEncoding) -> None:
     """Refuse a table that some action would leave: nothing is extrapolated and nothing is clamped."""
-    for knob, values in zip(KNOBS[:2], (table.grid.batch_size, table.grid.kv_budget), strict=True):
+    for knob, values in (
+        (KNOB["batch_cap"], table.grid.batch_size),
+        (KNOB["kv_budget_fraction"], table.grid.kv_budget),
+    ):
         low, high = (knob.levels[0], knob.levels[-1]) if encoding == "discrete" else (knob.low, knob.high)
         if values[0] > low or values[-1] < high:
             raise ConfigError(

@@ -8,8 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.env.knob_values import KNOBS
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.parallel import Progress, Runner, Threads
 from llmserve_env.evaluation.rollout import SEED_RANGES
 from llmserve_env.planning.capacity.load import TierLoad, tier_load
@@ -78,8 +77,8 @@ def check_task(
     loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task), progress)
     idle = {}
     for load in loads:
-        knobs = default_knobs()
-        knobs[3] = load.tier
+        knobs = task.default_knobs
+        named(knobs)["quantization_tier"] = load.tier
         quiet = at_load(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
         idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner, progress)[0]
     best = halve(
@@ -90,7 +89,7 @@ def check_task(
         runner=runner,
         progress=progress,
     ).best
-    defaults = play_constants(task, default_knobs()[None], seeds, runner, progress)[0]
+    defaults = play_constants(task, task.default_knobs[None], seeds, runner, progress)[0]
     effects = tuple(_effect(task, name, best.knobs, seeds, runner, progress) for name in task.knobs.active)
     return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.figures, effects)
 
@@ -107,8 +106,7 @@ class _Load:
 
 
 def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner, progress: Progress | None) -> KnobEffect:
-    index = next(k for k, knob in enumerate(KNOBS) if knob.name == name)
-    values = KNOBS[index].levels
+    values = next(knob.levels for knob in task.knob_table if knob.name == name)
     rows = np.tile(base, (len(values), 1))
-    rows[:, index] = values
+    named(rows)[name] = values
     return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner, progress)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.parallel import Progress, Runner, Threads
 from llmserve_env.evaluation.pieces import play_agent
@@ -81,7 +81,7 @@ def _content(task: Task, seeds: range, num_ceiling_seeds: int, constant: Any) ->
             "floor": f"random agent, seeds {seeds.start}..{seeds.stop - 1}; vLLM defaults for grader.from_baseline",
             "optimum": "per component the better of the best constant by reward (same seeds) and the clairvoyant "
             f"planner (seeds {ceiling}), which plans on the scale from the floor to that constant",
-            "constant": mapping_from_knobs(constant),
+            "constant": mapping_from_knobs(constant, task.action_knobs),
         },
     }
 

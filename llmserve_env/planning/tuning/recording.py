@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.agents.constant import constant_file
 from llmserve_env.arrays import Array
-from llmserve_env.env.knob_values import mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.evaluation.rollout import SEED_RANGES
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.digest import task_digest
@@ -33,7 +33,7 @@ def record(task_id: str, found: TunedConstant, command: str, num_trials: int, nu
     data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
     seeds = SEED_RANGES["tuning"][:num_seeds]
     entry = {
-        "knobs": mapping_from_knobs(np.round(found.knobs, 4)),
+        "knobs": mapping_from_knobs(np.round(found.knobs, 4), task.action_knobs),
         "score": round(found.score, 4),
         "task_version": task.version,
         "environment_version": ENVIRONMENT_VERSION,

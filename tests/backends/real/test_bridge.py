@@ -35,7 +35,7 @@ from llmserve_env.backends.real.plugin.llmserve_steering.control import (
 from llmserve_env.backends.real.prometheus import read_totals
 from llmserve_env.backends.real.recording import read_recording
 from llmserve_env.backends.real.tasks import real_task
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.errors import ProviderError
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture

@@ -18,7 +18,7 @@ from llmserve_env.backends.real.launcher import VllmServer
 from llmserve_env.backends.real.recording import read_recording
 from llmserve_env.backends.real.tasks import data_folder
 from llmserve_env.backends.real.vllm_provider import VllmProvider
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ProviderError
 from llmserve_env.models import ServeObservation

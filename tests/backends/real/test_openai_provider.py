@@ -14,7 +14,7 @@ import pytest
 from llmserve_env.agents.agent import view_of
 from llmserve_env.backends.real.episode import RealEpisode
 from llmserve_env.backends.real.settings import RealSettings
-from llmserve_env.env.knob_values import knobs_from_mapping
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.errors import (
     ConfigError,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llmserve_env.env.rollouts import default_knobs
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.evaluation.parallel import Threads
 from llmserve_env.planning.tuning.constants import play_constants
 from llmserve_env.planning.tuning.halving import first_field, halve, levels_of, neighbours

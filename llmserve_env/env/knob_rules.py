@@ -1,0 +1,31 @@
+"""A task's rules for its knobs as numbers for the kernels, and the knobs an episode starts with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.env.features import feature_scale, features_of
+from llmserve_env.tasks.task import Task
+
+
+def fill_knob_rules(scoring: Array, task: Task) -> None:
+    """Write which knobs move, how long they dwell and how they are encoded into the only record of `scoring`."""
+    offered = {knob.name for knob in task.action_knobs}
+    row = scoring[0]
+    row["default"] = task.default_knobs
+    row["is_offered"] = [knob.name in offered for knob in KNOBS]
+    row["is_active"] = [knob.name in task.knobs.active for knob in KNOBS]
+    row["dwell_steps"] = [task.knobs.dwell_steps.get(knob.name, 0) for knob in KNOBS]
+    row["num_choices"] = [len(knob.levels) if knob.kind == "tier" else 0 for knob in KNOBS]
+    row["is_log"] = [knob.scale == "log" for knob in KNOBS]
+    row["feature_scale"] = [feature_scale(knob) for knob in KNOBS]
+    row["num_features"] = len(features_of(task.action_knobs))
+    row["shows_dwell"] = [knob.is_costly for knob in KNOBS]
+
+
+def start_memory(memory: Array, scoring: Array, index: int) -> None:
+    """Set the memory of episode `index` to that of an episode before its first step."""
+    memory[index] = np.zeros((), memory.dtype)
+    memory["current"][index], memory["changed_at_step"][index] = scoring["default"][0], -1
