@@ -15,7 +15,7 @@ from llmserve_env.backends.backend import ServingBackend
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.knobs import KNOB, KNOBS, Knob
+from llmserve_env.engine.knobs import KNOBS, Knob
 from llmserve_env.env.kernels import dwell_left
 
 WINDOW_FEATURES = (
@@ -71,7 +71,7 @@ def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
         return tuple((f"{knob.feature}_is_{tier.lower()}", "flag") for tier in TIER_NAMES)
     if knob.kind == "bool":
         return ((knob.feature, "flag"),)
-    scale = feature_scale(KNOB[knob.name])
+    scale = feature_scale(knob)
     shown = "as is" if scale == 1.0 else f"/ {scale:g}"
     return ((knob.feature, f"log2 {shown}" if knob.scale == "log" else shown),)
 
