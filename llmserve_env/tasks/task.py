@@ -223,7 +223,7 @@ class Task(Part):
         """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""
         for knob in self._limited_knobs:
             if knobs[knob.column] > knob.high:
-                knob.number(knobs[knob.column])
+                knob.number(knob.wire(knobs[knob.column]))
 
     @cached_property
     def _limited_knobs(self) -> tuple[Knob, ...]:

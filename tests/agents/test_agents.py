@@ -12,7 +12,7 @@ from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.heuristic import HeuristicAgent
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import AGENT_NAMES, BENCHMARKED, CEILINGS, make_agent
-from llmserve_env.engine.knobs import KNOBS, NAMES, default_knobs, named
+from llmserve_env.engine.knobs import NAMES, named
 from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import load_task
@@ -40,7 +40,7 @@ def test_a_view_is_a_copy() -> None:
     rollouts = rollouts_of("static_workload", [1])
     seen = view_of(rollouts, 0)
     seen.knobs[:], seen.metrics["queue_depth"] = 99.0, 99.0
-    assert rollouts.memory[0]["current"].tolist() == default_knobs().tolist()
+    assert rollouts.memory[0]["current"].tolist() == rollouts.task.default_knobs.tolist()
     assert rollouts.metrics[0]["queue_depth"] == 0.0
 
 
@@ -49,7 +49,7 @@ def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
     agent = make_agent("random")
     begin(agent, rollouts, [1, 2])
     drawn = np.array([agent.act(view_of(rollouts, 0)) for _ in range(200)])
-    for knob in KNOBS:
+    for knob in rollouts.task.action_knobs:
         values = named(drawn)[knob.name]
         assert values.min() >= knob.low
         assert values.max() <= knob.high
@@ -59,7 +59,9 @@ def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
 
 def test_static_keeps_the_defaults() -> None:
     agent = make_agent("static")
-    assert agent.act(view())[0].tolist() == default_knobs().tolist()
+    seen = view()
+    agent.reset(seen.task, [stream(0, POLICY_STREAM)])
+    assert agent.act(seen)[0].tolist() == seen.task.default_knobs.tolist()
 
 
 class TestHeuristicRules:
@@ -118,6 +120,6 @@ def test_an_agent_on_the_wire_cannot_act_on_features_it_does_not_have() -> None:
 
 
 def test_a_constant_is_the_same_for_every_episode() -> None:
-    knobs = np.array([64, 0.5, 0, 1, 0, 1.0])
     rollouts = rollouts_of("adversarial_multitenant", [1, 2, 3])
+    knobs = rollouts.task.knobs_from_mapping({"batch_cap": 64, "quantization_tier": "INT8", "priority_routing": True})
     assert ConstantAgent(knobs).act(view_of(rollouts, 0)).tolist() == [knobs.tolist()] * 3

@@ -10,7 +10,7 @@ import pytest
 
 from llmserve_env.agents.llm import LlmAgent, LlmSettings, ModelCallError
 from llmserve_env.agents.llm_prompt import action_schema, parse_action
-from llmserve_env.engine.knobs import NAMES, default_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import InvalidActionError, MissingCredentialError
 from llmserve_env.tasks.catalog import load_task
 from tests.agents.playing import begin, rewards, rollouts_of, view
@@ -66,7 +66,7 @@ def test_an_answer_that_is_no_action_changes_nothing_and_is_counted(answer: str)
         rollouts = rollouts_of("static_workload", [1])
         begin(agent, rollouts, [1])
         chosen = agent.act(view("static_workload", step=0))
-    assert chosen[0].tolist() == default_knobs().tolist()
+    assert chosen[0].tolist() == rollouts.task.default_knobs.tolist()
     assert agent.usage.unparsable == 1
     assert agent.usage.report(agent.settings)["problems"]
 
@@ -108,7 +108,7 @@ def test_the_price_of_an_unlisted_model_is_not_invented() -> None:
 
 
 def test_every_field_of_an_answer_is_required() -> None:
-    assert parse_action(json.dumps(ACTION), TASK).tolist() == [128.0, 0.6, 0.0, 1.0, 0.0, 1.0]
-    for name in NAMES:
+    assert mapping_from_knobs(parse_action(json.dumps(ACTION), TASK), TASK.action_knobs) == ACTION
+    for name in ACTION:
         with pytest.raises(InvalidActionError, match="exactly the fields"):
             parse_action(json.dumps({key: value for key, value in ACTION.items() if key != name}), TASK)

@@ -12,14 +12,14 @@ from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.agents.plans import FIXED, Plans, candidate_plans
-from llmserve_env.engine.knobs import NAMES, default_knobs, knobs_from_mapping, named
+from llmserve_env.engine.knobs import NAMES, default_knobs, named
 from llmserve_env.env.rollouts import Rollouts
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.workloads import schedule
 from tests.agents.playing import begin, rewards, rollouts_of, view
 
-KNOBS = knobs_from_mapping(
+KNOBS = load_task("adversarial_multitenant").knobs_from_mapping(
     {
         "batch_cap": 64,
         "kv_budget_fraction": 0.6,
@@ -112,9 +112,9 @@ def test_a_pool_follows_its_use_unless_its_plan_says_otherwise() -> None:
 
 
 def test_plans_change_only_active_knobs_and_continue_alike() -> None:
-    defaults = default_knobs()
     for name in ("static_workload", "bursty_workload", "adversarial_multitenant"):
         task = load_task(name)
+        defaults = task.default_knobs
         plans = candidate_plans(task, defaults, defaults, (0.1, 0.2), num_steps=6)
         for knob in set(NAMES) - set(task.knobs.active):
             assert (named(plans.knobs)[knob] == named(defaults)[knob]).all()

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class MoreKnobs(ServingKnobs):
     """The table with an optional knob that the deployment limits."""
 
-    token_budget: int | None = knob(
+    budget_of_tokens: int | None = knob(
         None,
         kind="int",
         low=64,
@@ -70,7 +70,7 @@ def test_every_knob_is_a_field_of_the_wire_the_engine_and_the_matrix() -> None:
     assert KNOBS_DTYPE.names == NAMES
     for row in KNOBS:
         assert row.meaning in properties[row.name]["description"]
-        assert properties[row.name]["default"] == row.wire(row.default or 0.0)
+        assert properties[row.name]["default"] == (None if row.default is None else row.wire(row.default))
         assert ENVIRONMENT_DTYPE[row.name] == np.dtype("f8" if row.kind == "float" else "i8")
         assert f"| `{row.name}` | {row.allowed} |" in knob_table()
 
@@ -87,7 +87,7 @@ def test_the_spaces_have_an_entry_per_offered_knob() -> None:
 
 def test_every_knob_is_in_the_observation_and_costly_ones_show_their_dwell() -> None:
     shown = [name for name, _ in FEATURES[len(WINDOW_FEATURES) :]]
-    for row in KNOBS:
+    for row in (row for row in KNOBS if not row.is_optional):
         assert any(name.startswith(row.feature) for name in shown), row.name
         assert (f"{row.short}_dwell_left" in shown) == row.is_costly
 
@@ -123,8 +123,8 @@ def test_a_deployment_limits_a_knob_and_says_its_default() -> None:
     fleet = task.fleet
     limited = EXTRA.on(fleet)
     assert [limited.high, limited.default] == [2048.0, 2048.0]
-    assert limited.levels == (256, 1024, 2048)
-    with pytest.raises(InvalidActionError, match="token_budget must be a whole number from 64 to 2048; got 4096"):
+    assert list(limited.levels) == [256, 1024, 2048]
+    with pytest.raises(InvalidActionError, match="budget_of_tokens must be a whole number from 64 to 2048; got 4096"):
         limited.number(4096)
     small = Deployment(costs=fleet.costs, max_running=24)
     cap = KNOB["batch_cap"].on(small)
@@ -136,15 +136,15 @@ def test_a_value_left_to_the_deployment_is_nan_inside_and_null_on_the_wire() -> 
     table = table_of(MoreKnobs)
     given = knobs_from_mapping({}, table)
     assert np.isnan(given[EXTRA.column])
-    assert mapping_from_knobs(given, table)["token_budget"] is None
+    assert mapping_from_knobs(given, table)["budget_of_tokens"] is None
     resolved = tuple(row.on(load_task("static_workload").fleet) for row in table)
-    assert mapping_from_knobs(knobs_from_mapping({}, resolved), resolved)["token_budget"] == 2048
+    assert mapping_from_knobs(knobs_from_mapping({}, resolved), resolved)["budget_of_tokens"] == 2048
 
 
 def test_an_optional_knob_widens_the_observation_of_the_tasks_that_offer_it_only() -> None:
-    plain, wide = features_of(KNOBS), features_of(table_of(MoreKnobs))
-    assert plain == FEATURES
-    assert set(wide) - set(plain) == {("token_budget", "log2 / 14")}
+    offered = [row for row in KNOBS if not row.is_optional]
+    assert features_of(offered) == FEATURES
+    assert set(features_of([*offered, EXTRA])) - set(FEATURES) == {("budget_of_tokens", "log2 / 14")}
 
 
 def test_logs_keep_the_offered_knobs_and_give_the_matrix_back() -> None:
@@ -160,7 +160,7 @@ def test_logs_keep_the_offered_knobs_and_give_the_matrix_back() -> None:
 def test_tasks_without_a_knob_section_activate_what_their_deployment_has() -> None:
     data = json.loads(load_task("static_workload").model_dump_json(by_alias=True))
     del data["knobs"]
-    without = set(NAMES) - {"prefill_decode_split"}
+    without = {row.name for row in KNOBS if not row.is_optional and not row.needs}
     assert set(parse_task(data).knobs.active) == without
     data["deployment"]["prefill_replicas"] = 1
     assert set(parse_task(data).knobs.active) == without | {"prefill_decode_split"}

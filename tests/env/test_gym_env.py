@@ -121,10 +121,12 @@ def test_make_vec_builds_the_native_environment() -> None:
 
 def test_discrete_levels_and_box_numbers_cover_the_knobs_ranges() -> None:
     task = llmserve_env.load_task("static_workload")
-    lowest, highest = (ActionCodec(task, "box").decode(np.full((1, 6), end))[0] for end in (-1.0, 1.0))
-    assert lowest.tolist() == [1, 0.1, 0, 0, 0, 0]
-    assert highest.tolist() == [512, 1.0, 8, 2, 1, 1]
-    assert ActionCodec(task, "discrete").decode(np.zeros((1, 6), int))[0].tolist() == [8, 0.1, 0, 0, 0, 0]
+    ends = (ActionCodec(task, "box").decode(np.full((1, 6), end))[0] for end in (-1.0, 1.0))
+    lowest, highest = (task.action_from_knobs(knobs).tolist() for knobs in ends)
+    assert lowest == [1, 0.1, 0, 0, 0, 0]
+    assert highest == [512, 1.0, 8, 2, 1, 1]
+    first_levels = ActionCodec(task, "discrete").decode(np.zeros((1, 6), int))
+    assert task.action_from_knobs(first_levels).tolist() == [[8, 0.1, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,10 @@ class RealBackend:
     def _turn(self, provider: Provider, requested: Array) -> None:
         """Apply the knobs that the engine takes; a requested change of another one is held."""
         current = self.memory[0]["current"].copy()
+        wanted = np.where(np.isnan(requested[0]), self.scoring[0]["default"], requested[0])
         stuck = [name in self._applied.unsupported for name in NAMES]
-        hold_knobs(self.scoring, self.memory, np.where(stuck, current, requested[0])[None], self._knobs)
-        self.memory[0]["held"] |= np.array(stuck) & (requested[0] != current)
+        hold_knobs(self.scoring, self.memory, np.where(stuck, current, wanted)[None], self._knobs)
+        self.memory[0]["held"] |= np.array(stuck) & (wanted != current)
         self._applied = provider.apply(mapping_from_knobs(self.memory[0]["current"].tolist()))
 
     def _serve(self, player: LoadPlayer) -> None:
