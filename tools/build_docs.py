@@ -118,7 +118,7 @@ def policy_table() -> str:
     """The shipped policies, from their cards."""
     rows = []
     for name in (*BENCHMARK, GENERALIST):
-        card = json.loads((ROOT / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
+        card = json.loads((ROOT / "llmserve_env" / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
         score = f"{card['score']['mean']:.3f}"
         rows.append([f"`weights/{name}`", f"`{card['command']}`", f"{card['best_step']:,}", score])
     return table(["policy", "command", "best step", "score on tuning seeds"], rows)
