@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -62,6 +63,12 @@ class Knob:
     """Field of `Deployment` that no value may exceed."""
     needs: str | None = None
     """Field of a task's `deployment` section without which the knob has nothing to act on."""
+    wire: Callable[[float], Any] = field(init=False, repr=False, compare=False)
+    """Gives a number its wire form: an integer, a float, a boolean, the name of a tier, or None for an open default."""
+
+    def __post_init__(self) -> None:
+        convert = _WIRE[self.kind]
+        object.__setattr__(self, "wire", partial(_unless_open, convert) if self.default is None else convert)
 
     @property
     def allowed(self) -> str:
@@ -87,10 +94,6 @@ class Knob:
                 return float(value)
         raise self._refusal(value)
 
-    def wire(self, value: float) -> Any:
-        """A number in its wire form: an integer, a float, a boolean or the name of a tier; None for the default."""
-        return None if self.default is None and np.isnan(value) else _WIRE[self.kind](value)
-
     def on(self, deployment: Deployment) -> Knob:
         """The knob within the limits of a deployment."""
         if self.limit_field is None:
@@ -111,6 +114,10 @@ class Knob:
 
 def _tier_name(value: float) -> str:
     return TIER_NAMES[int(value)]
+
+
+def _unless_open(convert: Callable[[float], Any], value: float) -> Any:
+    return None if np.isnan(value) else convert(value)
 
 
 _WIRE: dict[Kind, Callable[[float], Any]] = {"int": int, "float": float, "bool": bool, "tier": _tier_name}

@@ -89,6 +89,7 @@ class Episode:
         self.trajectory = Trajectory.empty(self.task.steps)
         self.seed: int | None = None
         self._schedule: TrafficSchedule | None = None
+        self._is_limited = bool(self.task.limited_knobs)
 
     def reset(self, seed: int) -> None:
         """Start afresh; the same seed brings the same traffic whatever is done to it."""
@@ -129,7 +130,8 @@ class Episode:
         if self.is_done:
             reason = f": {self.rollouts.stopped}" if self.rollouts.stopped else ""
             raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
-        self.task.check_limits(knobs)
+        if self._is_limited:
+            self.task.check_limits(knobs)
         self.rollouts.step(knobs[None])
         self.trajectory.record(self.rollouts, 0, knobs)
 

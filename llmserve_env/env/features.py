@@ -83,7 +83,7 @@ NUM_WINDOW_FEATURES = len(WINDOW_FEATURES)
 
 def observation_vectors(backend: ServingBackend) -> Array:
     """The observation of every episode, shape (episodes, features)."""
-    out = np.empty((backend.num_episodes, int(backend.scoring["num_features"][0])), np.float32)
+    out = np.empty((backend.num_episodes, backend.scoring["num_features"].item()), np.float32)
     encode_features(backend.scoring, backend.memory, backend.window, backend.metrics, backend.task.steps, out)
     return out
 

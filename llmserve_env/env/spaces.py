@@ -56,7 +56,8 @@ class ActionCodec:
             names = ", ".join(knob.name for knob in self.knobs)
             raise InvalidActionError(f"an action has {len(self.knobs)} entries ({names}); got {action.shape[-1]}")
         knobs: Array = np.empty((len(action), len(self._defaults)))
-        knobs[:] = self._defaults
+        if len(self.knobs) < len(self._defaults):
+            knobs[:] = self._defaults
         if self.encoding == "discrete":
             self._decode_levels(action, knobs)
         else:

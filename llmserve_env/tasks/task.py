@@ -221,12 +221,12 @@ class Task(Part):
 
     def check_limits(self, knobs: Array) -> None:
         """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""
-        for knob in self._limited_knobs:
+        for knob in self.limited_knobs:
             if knobs[knob.column] > knob.high:
                 knob.number(knob.wire(knobs[knob.column]))
 
     @cached_property
-    def _limited_knobs(self) -> tuple[Knob, ...]:
+    def limited_knobs(self) -> tuple[Knob, ...]:
         """Knobs whose range this deployment cuts."""
         return tuple(knob for knob, row in zip(self.knob_table, KNOBS, strict=True) if knob.high < row.high)
 
