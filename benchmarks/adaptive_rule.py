@@ -14,9 +14,9 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import KNOB, NAMES, named
 from llmserve_env.env.episode_batch import EpisodeBatch
-from llmserve_env.tasks.task import KNOB_NAMES, Task
+from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_S
 
 REPLICA_PREFILL_TPS = 15_000.0
@@ -95,7 +95,7 @@ class RuleAgent:
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         self._acceptance = np.full(len(rngs), START_ACCEPTANCE)
-        self._active = np.array([name in task.knobs.active for name in KNOB_NAMES])
+        self._active = np.array([name in task.knobs.active for name in NAMES])
         self._load = np.zeros((len(rngs), task.steps))
 
     def attach(self, batch: EpisodeBatch) -> None:
@@ -119,17 +119,19 @@ class RuleAgent:
     def act(self, view: AgentView) -> Array:
         rule, metrics = self._rule, view.metrics
         surge = self._is_surge(view.step)
-        drafted = (view.knobs[:, 2] > 0) & (metrics["acceptance_rate"] > 0.0)
+        now, kv = named(view.knobs), KNOB["kv_budget_fraction"]
+        drafted = (now["speculation_depth"] > 0) & (metrics["acceptance_rate"] > 0.0)
         if view.step > 0:
             self._acceptance = np.where(drafted, metrics["acceptance_rate"], self._acceptance + FORGET_ACCEPTANCE)
-        used = metrics["kv_cache_occupancy"] * view.knobs[:, 1]
+        used = metrics["kv_cache_occupancy"] * now[kv.name]
         pool = np.maximum(np.where(surge, rule.kv_surge, rule.kv_calm), rule.kv_gain * used + rule.kv_margin)
         is_light = metrics["active_requests"] < rule.max_running * view.task.deployment.replicas
         drafts = ~surge & is_light & (self._acceptance > rule.min_acceptance)
-        knobs = np.tile(default_knobs(), (view.num_episodes, 1))
-        knobs[:, 0] = np.where(surge, rule.cap_surge, rule.cap_calm)
-        knobs[:, 1] = np.round(np.clip(pool, 0.1, 1.0), 3)
-        knobs[:, 2] = np.where(drafts, rule.depth_calm, 0)
-        knobs[:, 3] = np.where(surge, rule.tier_surge, rule.tier_calm)
-        knobs[:, 5] = rule.priority
-        return np.where(self._active, knobs, default_knobs())
+        values = np.tile(view.task.default_knobs, (view.num_episodes, 1))
+        knobs = named(values)
+        knobs["batch_cap"] = np.where(surge, rule.cap_surge, rule.cap_calm)
+        knobs[kv.name] = np.round(np.clip(pool, kv.low, kv.high), 3)
+        knobs["speculation_depth"] = np.where(drafts, rule.depth_calm, 0)
+        knobs["quantization_tier"] = np.where(surge, rule.tier_surge, rule.tier_calm)
+        knobs["priority_routing"] = rule.priority
+        return np.where(self._active, values, view.task.default_knobs)

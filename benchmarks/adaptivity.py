@@ -19,7 +19,7 @@ from benchmarks.adaptivity_data import found
 from llmserve_env.agents.agent import Agent
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.engine.knobs import KNOBS, default_knobs, knobs_from_mapping
+from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.evaluate import EpisodeResult, result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import SEED_RANGES
@@ -85,12 +85,12 @@ def own_gains(task: Task, rule: Rule, adaptive: float, span: float, num_seeds: i
 def sweep(task: Task) -> list[dict[str, Any]]:
     """Each active knob over its levels, the others at vLLM's defaults."""
     rows = []
-    for k, knob in enumerate(KNOBS):
+    for knob in task.knob_table:
         if knob.name not in task.knobs.active:
             continue
         for level in knob.levels:
-            knobs = default_knobs()
-            knobs[k] = level
+            knobs = task.default_knobs
+            named(knobs)[knob.name] = level
             played = results(ConstantAgent(knobs), task, NUM_SWEEP_SEEDS, "tuning")
             row = {"knob": knob.name, "value": level, "score": round(float(np.mean([r.score for r in played])), 3)}
             row["reward"] = round(float(np.mean([r.total_reward for r in played])) / task.steps, 4)
@@ -107,7 +107,7 @@ def examine(task: Task, num_seeds: int) -> dict[str, Any]:
     agents: dict[str, Agent] = {
         "random": make_agent("random"),
         "static": make_agent("static"),
-        "best_constant": ConstantAgent(knobs_from_mapping(kept["constant"])),
+        "best_constant": ConstantAgent(task.knobs_from_mapping(kept["constant"])),
         "reactive": RuleAgent(Rule.from_mapping(kept["reactive"]), foresight=False),
         "best_adaptive": RuleAgent(rule, foresight=True),
     }

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.adaptive_rule import GRID, START, Rule, RuleAgent
 from benchmarks.adaptivity_data import FILE, found, keep
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS, default_knobs, mapping_from_knobs
+from llmserve_env.engine.knobs import NAMES, mapping_from_knobs
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import SEED_RANGES
@@ -25,15 +25,14 @@ from llmserve_env.tasks.task import Task
 NUM_RULES = 400
 NUM_CONSTANTS = 500
 NUM_SEEDS = 6
-CONSTANTS: tuple[tuple[float, ...], ...] = (
-    (64, 128, 512),
-    (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8),
-    (0, 1),
-    (0, 1, 2),
-    (0,),
-    (0, 1),
-)
-"""The grid of constants, in the order of the knobs; the split loses everywhere and is left to the sampler."""
+CONSTANTS: dict[str, tuple[float, ...]] = {
+    "batch_cap": (64, 128, 512),
+    "kv_budget_fraction": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8),
+    "speculation_depth": (0, 1),
+    "quantization_tier": (0, 1, 2),
+    "priority_routing": (0, 1),
+}
+"""The grid of constants. The split loses everywhere and is left to the sampler."""
 
 
 def mean_return(episodes: list[PlayedEpisode]) -> float:
@@ -90,9 +89,9 @@ def search_rules(names: tuple[str, ...] = BENCHMARK) -> None:
 
 def grid(task: Task) -> Iterator[Array]:
     """Every combination of a few values of the active knobs: a sampler may miss one of two far-apart optima."""
-    values = [levels if knob.name in task.knobs.active else () for knob, levels in zip(KNOBS, CONSTANTS, strict=True)]
-    default = default_knobs()
-    for combination in product(*(levels or (default[k],) for k, levels in enumerate(values))):
+    defaults = dict(zip(NAMES, task.default_knobs.tolist(), strict=True))
+    levels = {name: CONSTANTS.get(name, ()) if name in task.knobs.active else () for name in NAMES}
+    for combination in product(*(levels[name] or (defaults[name],) for name in NAMES)):
         yield np.array(combination, dtype=np.float64)
 
 
@@ -107,7 +106,7 @@ def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
             score = mean_score(task, knobs, seeds)
             if score > best_score:
                 best, best_score = knobs, score
-        content["tasks"][name]["constant"] = mapping_from_knobs(best)
+        content["tasks"][name]["constant"] = mapping_from_knobs(best, task.action_knobs)
         sys.stderr.write(f"{name}: constant found, {best_score:.3f}\n")
         content["constants"] = f"{NUM_CONSTANTS} sampled and a grid, by score on {NUM_SEEDS} tuning seeds"
         keep(content)

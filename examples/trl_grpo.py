@@ -42,7 +42,7 @@ def reach(env: LLMServeEnv, task_id: str, seed: int, step: int) -> list[str]:
     for _ in range(step):
         observation, _, _, _ = env.step({})
         view = view_from_wire(task, observation)
-        shown.append(observation_text(view.step, view.metrics[0], view.knobs[0]))
+        shown.append(observation_text(task, view.step, view.metrics[0], view.knobs[0]))
     return shown[-WINDOWS_SHOWN:]
 
 
@@ -68,7 +68,8 @@ def make_reward(env: LLMServeEnv) -> Any:
         paid = []
         for completion, name, episode_seed, moment in zip(completions, task_id, seed, step, strict=True):
             try:
-                action = mapping_from_knobs(parse_action(completion[0]["content"]))
+                task = load_task(name)
+                action = mapping_from_knobs(parse_action(completion[0]["content"], task), task.action_knobs)
             except InvalidActionError:
                 paid.append(LOWEST_REWARD)
                 continue

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from math import nan
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from openenv.core.env_server.types import Action, Observation, State
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS, ServingKnobs
+from llmserve_env.engine.knobs import KNOB, KNOBS, NAMES, Knob
 from llmserve_env.errors import InvalidActionError
 
-KNOB_BY_NAME = {knob.name: knob for knob in KNOBS}
-DEFAULTS = ServingKnobs()
-Tier = Literal["FP16", "INT8", "INT4"]
+WIRE_TYPES: dict[str, Any] = {"int": int, "float": float, "bool": bool, "tier": Literal[TIER_NAMES]}
 Mode = Literal["sim", "real"]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
 
-def _knob(name: str, default: Any) -> Any:
-    """A field of the action: description, default and alias from the table of knobs."""
-    knob = KNOB_BY_NAME[name]
-    bounds: JsonDict = {"minimum": knob.low, "maximum": knob.high} if knob.kind in ("int", "float") else {}
-    names = AliasChoices(name, knob.alias) if knob.alias else AliasChoices(name)
-    text = f"{knob.meaning}: {knob.allowed}"
-    return Field(default=default, description=text, json_schema_extra=bounds, validation_alias=names)
-
-
-class ServeAction(Action):
-    """The six knobs for the next window. Fields left out take vLLM's defaults; nothing is clamped."""
+class KnobAction(Action):
+    """What every action does with its knobs, whichever they are."""
 
     model_config = ConfigDict(
         populate_by_name=True,
@@ -41,34 +40,53 @@ class ServeAction(Action):
         },
     )
 
-    batch_cap: int = _knob("batch_cap", DEFAULTS.batch_cap)
-    kv_budget_fraction: float = _knob("kv_budget_fraction", DEFAULTS.kv_budget_fraction)
-    speculation_depth: int = _knob("speculation_depth", DEFAULTS.speculation_depth)
-    quantization_tier: Tier = _knob("quantization_tier", TIER_NAMES[DEFAULTS.quantization_tier])
-    prefill_decode_split: bool = _knob("prefill_decode_split", DEFAULTS.prefill_decode_split)
-    priority_routing: bool = _knob("priority_routing", DEFAULTS.priority_routing)
+    if TYPE_CHECKING:
 
-    @field_validator(*KNOB_BY_NAME, mode="before")
+        def __init__(self, **fields: Any) -> None: ...
+
+    @field_validator(*NAMES, mode="before", check_fields=False)
     @classmethod
     def _in_range(cls, value: Any, info: ValidationInfo) -> Any:
-        knob = KNOB_BY_NAME[str(info.field_name)]
+        knob = KNOB[str(info.field_name)]
+        if value is None and knob.default is None:
+            return None
         try:
-            number = knob.number(value)
+            return knob.wire(knob.number(value))
         except InvalidActionError as error:
             # OpenEnv sends the error's context as JSON, which a ValueError's context is not.
             raise PydanticCustomError("knob_out_of_range", "{reason}", {"reason": str(error)}) from error
-        match knob.kind:
-            case "tier":
-                return TIER_NAMES[int(number)]
-            case "bool":
-                return bool(number)
-            case "int":
-                return int(number)
-        return number
 
     def numbers(self) -> list[float]:
-        """Values in the order of the action."""
-        return [KNOB_BY_NAME[name].number(getattr(self, name)) for name in KNOB_BY_NAME]
+        """A row of the knob matrix; NaN for a knob that is left to the deployment."""
+        return [nan if (value := getattr(self, knob.name)) is None else knob.number(value) for knob in KNOBS]
+
+
+def _wire_field(knob: Knob) -> tuple[Any, Any]:
+    """Type and field of a knob on the wire, from its row of the table."""
+    bounds: JsonDict = {"minimum": knob.low, "maximum": knob.high} if knob.kind in ("int", "float") else {}
+    names = AliasChoices(knob.name, knob.alias) if knob.alias else AliasChoices(knob.name)
+    is_given = knob.default is not None
+    text = f"{knob.meaning}: {knob.allowed}{'' if is_given else '; left out, as the deployment was started'}"
+    default = knob.wire(knob.default) if knob.default is not None else None
+    kind = WIRE_TYPES[knob.kind] if is_given else WIRE_TYPES[knob.kind] | None
+    return kind, Field(default=default, description=text, json_schema_extra=bounds, validation_alias=names)
+
+
+if TYPE_CHECKING:
+
+    class ServeAction(KnobAction):
+        """A field per knob; a type checker cannot see the table."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    ServeAction = create_model(
+        "ServeAction",
+        __base__=KnobAction,
+        __module__=__name__,
+        __doc__="The knobs for the next window. Fields left out take vLLM's defaults; nothing is clamped.",
+        **{knob.name: _wire_field(knob) for knob in KNOBS},
+    )
 
 
 class ServeObservation(Observation):

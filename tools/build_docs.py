@@ -14,8 +14,7 @@ from pathlib import Path
 
 from benchmarks.markdown import table
 from llmserve_env.agents.policy import GENERALIST
-from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS, ServingKnobs
+from llmserve_env.engine.knobs import KNOBS, Knob
 from llmserve_env.env.features import FEATURES
 from llmserve_env.models import ServeObservation
 from llmserve_env.server.settings import Settings
@@ -28,13 +27,18 @@ BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)",
 
 def knob_table() -> str:
     """Table of the knobs."""
-    defaults = ServingKnobs()
-    rows = []
-    for knob in KNOBS:
-        default = getattr(defaults, knob.name)
-        shown = TIER_NAMES[default] if knob.kind == "tier" else str(default).lower()
-        rows.append([f"`{knob.name}`", knob.allowed, shown, f"`{knob.alias}`" if knob.alias else "–", knob.meaning])
+    rows = [
+        [f"`{knob.name}`", knob.allowed, _default(knob), f"`{knob.alias}`" if knob.alias else "–", knob.meaning]
+        for knob in KNOBS
+    ]
     return table(["knob", "allowed", "default", "alias", "what it does"], rows)
+
+
+def _default(knob: Knob) -> str:
+    if knob.default is None:
+        return "as the deployment was started"
+    shown = str(knob.wire(knob.default))
+    return shown if knob.kind == "tier" else shown.lower()
 
 
 def observation_table() -> str:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from llmserve_env.agents.registry import make_agent
+from llmserve_env.engine.knobs import named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import SEED_RANGES
@@ -55,8 +56,9 @@ def draw(played: dict[str, PlayedEpisode]) -> Figure:
         style: dict[str, Any] = {"color": COLOURS[name], "linewidth": 1.3}
         waits.plot(seconds, episode.trajectory.metrics["ttft_p50_ms"], **style)
         met.plot(seconds, 100.0 * episode.trajectory.terms["slo"], label=label, **style)
-        pool.step(seconds, episode.trajectory.knobs[:, 1], where="pre", **style)
-        drafts.step(seconds, episode.trajectory.knobs[:, 2], where="pre", **style)
+        knobs = named(episode.trajectory.knobs)
+        pool.step(seconds, knobs["kv_budget_fraction"], where="pre", **style)
+        drafts.step(seconds, knobs["speculation_depth"], where="pre", **style)
     waits.axhline(slo_ms, color="#a02020", linestyle="--", linewidth=1)
     waits.annotate(f"SLO {slo_ms:g} ms", (seconds[-1], slo_ms), ha="right", va="bottom", color="#a02020", fontsize=8)
     figure.legend(*met.get_legend_handles_labels(), loc="outside upper center", fontsize=9, ncols=2, frameon=False)

@@ -1,4 +1,4 @@
-"""What an agent is, and what it may see: the last window and its own knobs, never the traffic to come."""
+"""What an agent is and what it may see: the last window and the knobs in force, never the traffic to come."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class AgentView:
     preemptions: Array
     """Requests that lost their KV blocks in the last window."""
     knobs: Array
-    """Knobs in force, shape (episodes, 6), in the order of the action."""
+    """Knobs in force, shape (episodes, knobs); `engine.knobs.named` shows them by name."""
     features: Array | None
-    """The observation vector, shape (episodes, NUM_FEATURES); None where only the wire's fields are known."""
+    """The observation vector, shape (episodes, features); None where only the wire's fields are known."""
 
     @property
     def num_episodes(self) -> int:
@@ -43,7 +43,7 @@ class Agent(Protocol):
         """Start as many episodes as there are generators; each is the only randomness its episode may use."""
 
     def act(self, view: AgentView) -> Array:
-        """Knob values for the next window, shape (episodes, 6)."""
+        """Knob values for the next window, shape (episodes, knobs)."""
 
 
 @runtime_checkable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmserve_env.agents.plans import KV, Plans
+from llmserve_env.agents.plans import Plans
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import named
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
 from llmserve_env.env.episode_batch import EpisodeBatch
 
@@ -66,7 +67,7 @@ class Branches(EpisodeBatch):
         for step in range(len(plans.knobs)):
             self.step(plans.at(step, in_use))
             total += self.terms["reward"]
-            in_use = self.metrics["kv_cache_occupancy"] * self.knobs[:, KV]
+            in_use = self.metrics["kv_cache_occupancy"] * named(self.knobs)["kv_budget_fraction"]
         return total / len(plans.knobs)
 
 

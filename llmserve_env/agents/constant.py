@@ -11,7 +11,7 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import default_knobs, knobs_from_mapping
+from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.task import Task
@@ -48,6 +48,9 @@ class StaticAgent(ConstantAgent):
     def __init__(self) -> None:
         super().__init__(default_knobs(), "static")
 
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        self._knobs = task.default_knobs
+
 
 class TunedAgent(ConstantAgent):
     """The best constant of each task."""
@@ -74,4 +77,4 @@ def tuned_knobs(task: Task) -> Array:
         )
     if entry.get("task_digest", task_digest(task)) != task_digest(task):
         raise VersionMismatchError(f"{task.id} has changed since its constant was tuned; run {command}")
-    return knobs_from_mapping(entry["knobs"])
+    return task.knobs_from_mapping(entry["knobs"])

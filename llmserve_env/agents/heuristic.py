@@ -12,6 +12,7 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
+from llmserve_env.engine.knobs import named
 from llmserve_env.tasks.task import Task
 
 MIN_CAP, MAX_CAP = 32, 192
@@ -51,31 +52,32 @@ class HeuristicAgent:
             return view.knobs.copy()
         m = view.metrics
         pressure = m["queue_depth"] > QUEUE_PRESSURE * np.maximum(m["active_requests"], 1.0)
-        knobs = np.empty_like(view.knobs)
-        knobs[:, 0] = self._batch_cap(view, pressure)
-        knobs[:, 1] = self._kv_budget(view)
-        knobs[:, 2] = self._speculation(view, pressure)
-        knobs[:, 3] = self._tier(view)
+        values = view.knobs.copy()
+        now, knobs = named(view.knobs), named(values)
+        knobs["batch_cap"] = self._batch_cap(view, now["batch_cap"], pressure)
+        knobs["kv_budget_fraction"] = self._kv_budget(view, now["kv_budget_fraction"])
+        knobs["speculation_depth"] = self._speculation(view, pressure)
+        knobs["quantization_tier"] = self._tier(view, now["quantization_tier"])
         # Chunked prefill already keeps long prompts from stalling decodes; a split would take GPUs out for seconds.
-        knobs[:, 4] = 0.0
-        knobs[:, 5] = pressure | (m["slo_attainment"] < ATTAINMENT_TARGET)
-        return knobs
+        knobs["prefill_decode_split"] = 0.0
+        knobs["priority_routing"] = pressure | (m["slo_attainment"] < ATTAINMENT_TARGET)
+        return values
 
-    def _batch_cap(self, view: AgentView, pressure: Array) -> Array:
-        """Orca: the batch follows the queue; without one, room above the running requests is given back slowly."""
-        grown = np.minimum(np.ceil(view.knobs[:, 0] * GROW), MAX_CAP)
-        shrunk = np.maximum(np.floor(view.knobs[:, 0] * SHRINK), MIN_CAP)
-        idle = view.metrics["active_requests"] < 0.5 * view.knobs[:, 0] * self._replicas
-        cap: Array = np.where(pressure, grown, np.where(idle, shrunk, view.knobs[:, 0]))
-        return cap
+    def _batch_cap(self, view: AgentView, cap: Array, pressure: Array) -> Array:
+        """Orca: the batch follows the queue; without a queue, room above the running requests shrinks slowly."""
+        grown = np.minimum(np.ceil(cap * GROW), MAX_CAP)
+        shrunk = np.maximum(np.floor(cap * SHRINK), MIN_CAP)
+        idle = view.metrics["active_requests"] < 0.5 * cap * self._replicas
+        chosen: Array = np.where(pressure, grown, np.where(idle, shrunk, cap))
+        return chosen
 
-    def _kv_budget(self, view: AgentView) -> Array:
+    def _kv_budget(self, view: AgentView, budget: Array) -> Array:
         """VLLM: keep the pool's occupancy in a band; a preemption means it is too small."""
         tight = (view.metrics["kv_cache_occupancy"] > OCCUPANCY_HIGH) | (view.preemptions > 0)
         roomy = view.metrics["kv_cache_occupancy"] < OCCUPANCY_LOW
         change = np.where(tight, KV_UP, np.where(roomy, -KV_DOWN, 0.0))
-        budget: Array = np.clip(np.round(view.knobs[:, 1] + change, 4), MIN_KV, 1.0)
-        return budget
+        chosen: Array = np.clip(np.round(budget + change, 4), MIN_KV, 1.0)
+        return chosen
 
     def _speculation(self, view: AgentView, pressure: Array) -> Array:
         """Drafts use idle compute: only with few running requests, and deeper where prompts are short."""
@@ -84,11 +86,10 @@ class HeuristicAgent:
         depth = np.where(prompt < SHORT_PROMPT_TOKENS, 2, np.where(prompt < LONG_PROMPT_TOKENS, 1, 0))
         return np.where(spare, depth, 0)
 
-    def _tier(self, view: AgentView) -> Array:
+    def _tier(self, view: AgentView, tier: Array) -> Array:
         """Decima: a mode per load level. A surge over the usual load is served at lower precision."""
         load = view.metrics["arrival_rate_rps"] * view.metrics["mean_prompt_tokens"]
         weight = 1.0 if view.step == 1 else LOAD_MEMORY
         self._average_tps = self._average_tps + weight * (load - self._average_tps)
         surge = load / np.maximum(self._average_tps, 1e-9)
-        stay = view.knobs[:, 3]
-        return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, stay))
+        return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, tier))

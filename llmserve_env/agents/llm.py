@@ -1,4 +1,4 @@
-"""`llm`: a language model turns the knobs, through any OpenAI-compatible API."""
+"""`llm`: a language model chooses the knobs, through any OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LlmUsage:
 
 
 class LlmAgent:
-    """Asks the model at temperature 0 for a JSON action; an answer that is none changes nothing, and is counted."""
+    """Asks the model at temperature 0 for a JSON action; an unusable answer changes nothing and is counted."""
 
     name = "llm"
 
@@ -113,16 +113,16 @@ class LlmAgent:
 
     def act(self, view: AgentView) -> Array:
         for e, history in enumerate(self._history):
-            history.append(observation_text(view.step, view.metrics[e], view.knobs[e]))
+            history.append(observation_text(view.task, view.step, view.metrics[e], view.knobs[e]))
         self.usage.last_error = None
         if view.step % self.settings.decide_every:
             return view.knobs.copy()
-        return np.array([self._ask(view.knobs[e], history) for e, history in enumerate(self._history)])
+        return np.array([self._ask(view.task, view.knobs[e], history) for e, history in enumerate(self._history)])
 
-    def _ask(self, current: Array, history: deque[str]) -> Array:
-        answer = self._complete(self._system, user_prompt(history))
+    def _ask(self, task: Task, current: Array, history: deque[str]) -> Array:
+        answer = self._complete(user_prompt(history), action_schema(task))
         try:
-            return parse_action(answer)
+            return parse_action(answer, task)
         except InvalidActionError as error:
             self.usage.unparsable += 1
             self.usage.last_error = f"unparsable answer: {error}"
@@ -130,12 +130,12 @@ class LlmAgent:
                 self.usage.problems.append(f"{error}: {(answer or '')[:200]!r}")
             return current.copy()
 
-    def _complete(self, system: str, user: str) -> str | None:
-        schema: JSONSchema = {"name": "serve_action", "strict": True, "schema": action_schema()}
+    def _complete(self, user: str, action: dict[str, Any]) -> str | None:
+        schema: JSONSchema = {"name": "serve_action", "strict": True, "schema": action}
         try:
             reply = self._client.chat.completions.create(
                 model=self.settings.model,
-                messages=[{"role": "system", "content": system}, {"role": "user", "content": user}],
+                messages=[{"role": "system", "content": self._system}, {"role": "user", "content": user}],
                 response_format={"type": "json_schema", "json_schema": schema},
                 temperature=0.0,
                 max_completion_tokens=MAX_ANSWER_TOKENS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, knobs_from_mapping, mapping_from_knobs
+from llmserve_env.engine.knobs import Knob, mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.task import Task
 
@@ -42,25 +42,26 @@ def _knob_schema(knob: Knob) -> dict[str, Any]:
     return {**kind, "description": knob.meaning}
 
 
-def action_schema() -> dict[str, Any]:
+def action_schema(task: Task) -> dict[str, Any]:
     """JSON schema of an action with every field required, as strict structured output asks for."""
     return {
         "type": "object",
-        "properties": {knob.name: _knob_schema(knob) for knob in KNOBS},
-        "required": list(NAMES),
+        "properties": {knob.name: _knob_schema(knob) for knob in task.action_knobs},
+        "required": [knob.name for knob in task.action_knobs],
         "additionalProperties": False,
     }
 
 
-def parse_action(text: str | None) -> Array:
+def parse_action(text: str | None, task: Task) -> Array:
     """Knobs of a model's answer; InvalidActionError says what is wrong with it."""
+    names = [knob.name for knob in task.action_knobs]
     try:
         action = json.loads(text or "")
     except json.JSONDecodeError as error:
         raise InvalidActionError(f"the answer is not JSON: {error}") from error
-    if not isinstance(action, dict) or set(action) != set(NAMES):
-        raise InvalidActionError(f"the answer must be an object with exactly the fields {', '.join(NAMES)}")
-    return knobs_from_mapping(action)
+    if not isinstance(action, dict) or set(action) != set(names):
+        raise InvalidActionError(f"the answer must be an object with exactly the fields {', '.join(names)}")
+    return task.knobs_from_mapping(action)
 
 
 def system_prompt(task: Task) -> str:
@@ -70,15 +71,15 @@ def system_prompt(task: Task) -> str:
         f"{c.name}: first token within {c.ttft_slo_ms:g} ms" if c.ttft_slo_ms else f"{c.name}: no deadline"
         for c in task.workload.classes
     )
-    knobs = "\n".join(f"- {knob.name}: {knob.meaning}; {knob.allowed}" for knob in KNOBS)
-    rests = ", ".join(f"{name} {steps}" for name, steps in task.knobs.dwell_steps.items()) or "none"
+    knobs = "\n".join(f"- {knob.name}: {knob.meaning}; {knob.allowed}" for knob in task.action_knobs)
+    dwells = ", ".join(f"{name} {steps}" for name, steps in task.knobs.dwell_steps.items()) or "none"
     return (
         f"You operate an LLM inference service on {spec.replicas} GPUs of {spec.memory_limit_gb:g} GB. "
         f"{task.description}\n"
         f"Every window of {task.window_s:g} s you see metrics and set the knobs for the next windows.\n"
         f"Knobs:\n{knobs}\n"
         f"Knobs without effect here: {', '.join(task.masked_knobs) or 'none'}. "
-        f"Windows a knob rests after a change: {rests}.\n"
+        f"Windows a knob must dwell after a change: {dwells}.\n"
         f"Promises: {classes}.\n"
         f"Reward per window: {w.throughput:g} x share served well and on time - {w.latency:g} x latency "
         f"- {w.violations:g} x share of broken promises - {w.cost:g} x cost - {w.memory:g} x memory pressure.\n"
@@ -86,10 +87,10 @@ def system_prompt(task: Task) -> str:
     )
 
 
-def observation_text(step: int, metrics: Any, knobs: Array) -> str:
+def observation_text(task: Task, step: int, metrics: Any, knobs: Array) -> str:
     """One window as a line of JSON."""
     shown = {name: round(float(metrics[name]), decimals) for name, decimals in SHOWN.items()}
-    return json.dumps({"window": step, "metrics": shown, "knobs": mapping_from_knobs(knobs)})
+    return json.dumps({"window": step, "metrics": shown, "knobs": mapping_from_knobs(knobs, task.action_knobs)})
 
 
 def user_prompt(history: Sequence[str]) -> str:

@@ -15,9 +15,9 @@ from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.constant import tuned_knobs
 from llmserve_env.agents.forecast import Forecast
-from llmserve_env.agents.plans import KV, candidate_plans
+from llmserve_env.agents.plans import candidate_plans
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import default_knobs, named
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
@@ -72,7 +72,7 @@ class PlannerAgent:
         branches.split_off(batch, index, until_ps)
         if self._forecast is not None:
             self._imagine(self._forecast, branches, index, (now_ps, until_ps))
-        used = float(view.metrics["kv_cache_occupancy"][index] * view.knobs[index, KV])
+        used = float(view.metrics["kv_cache_occupancy"][index] * named(view.knobs)["kv_budget_fraction"][index])
         rewards = branches.mean_reward(plans.repeated(self.num_hypotheses), used)
         best = int(np.argmax(rewards.reshape(self.num_hypotheses, -1).mean(axis=0)))
         chosen: Array = plans.at(0, np.full(plans.num_plans, used))[best]
@@ -102,4 +102,4 @@ def known_constant(task: Task) -> Array:
     try:
         return tuned_knobs(task)
     except WeightsNotFoundError:
-        return default_knobs()
+        return task.default_knobs

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS
-from llmserve_env.tasks.task import KNOB_NAMES, Task
+from llmserve_env.engine.knobs import KNOB, named
+from llmserve_env.tasks.task import Task
 
-CAP, KV, DEPTH, TIER, SPLIT, PRIORITY = range(len(KNOB_NAMES))
 DEPTHS = (1, 2, 4)
 TIERS = (0, 1)
 """FP16 and INT8. INT4 prefills no faster than FP16 and is worth less, so no plan is spent on it."""
+SWITCHES = ("prefill_decode_split", "priority_routing")
 FIXED = np.nan
 """Margin of a plan whose KV budget is written down."""
 KV_DECIMALS = 3
@@ -29,7 +30,7 @@ class Plans:
     """Plans side by side."""
 
     knobs: Array
-    """Shape (steps, plans, 6)."""
+    """Shape (steps, plans, knobs)."""
     margins: Array
     """KV budget above what is in use, shape (steps, plans); FIXED where `knobs` says the budget."""
 
@@ -39,10 +40,11 @@ class Plans:
 
     def at(self, step: int, used: Array) -> Array:
         """Knobs of one window, given the share of the whole KV memory that each plan has in use before it."""
-        margins = self.margins[step]
+        margins, kv = self.margins[step], KNOB["kv_budget_fraction"]
         knobs: Array = self.knobs[step].copy()
-        pool = np.round(np.clip(used + margins, KNOBS[KV].low, KNOBS[KV].high), KV_DECIMALS)
-        knobs[:, KV] = np.where(np.isnan(margins), knobs[:, KV], pool)
+        budget = named(knobs)[kv.name]
+        pool = np.round(np.clip(used + margins, kv.low, kv.high), KV_DECIMALS)
+        budget[:] = np.where(np.isnan(margins), budget, pool)
         return knobs
 
     def repeated(self, times: int) -> Plans:
@@ -56,18 +58,21 @@ def candidate_plans(task: Task, here: Array, base: Array, margins: Sequence[floa
     Beginnings are the knobs in force, the base, and variations of the base. What is given up by a poor continuation
     is the same for all, so that the best beginning is seldom one that only pays if the plan were kept.
     """
-    active = {k for k, name in enumerate(KNOB_NAMES) if name in task.knobs.active}
-    plain = _with(base, {DEPTH: 0.0} if DEPTH in active else {})
-    stay = _with(plain, {TIER: here[TIER]})
+    active = set(task.knobs.active)
+    plain = _with(base, speculation_depth=0.0) if "speculation_depth" in active else base
+    stay = _with(plain, quantization_tier=named(here)["quantization_tier"])
     found: list[tuple[Array, Array, float]] = [(here, stay, FIXED), (base, stay, FIXED)]
-    turns = [(now, later) for now in TIERS for later in TIERS] if TIER in active else [(plain[TIER], plain[TIER])]
-    for now, later in turns:
-        found += [(_with(plain, {TIER: now}), _with(plain, {TIER: later}), margin) for margin in margins]
-    for depth in DEPTHS if DEPTH in active else ():
-        found += [(_with(stay, {DEPTH: depth}), stay, margin) for margin in margins]
-    singles = [{k: 1.0 - stay[k]} for k in (SPLIT, PRIORITY) if k in active]
-    singles += [{CAP: min(2.0 * stay[CAP], KNOBS[CAP].high)}]
-    found += [(_with(stay, changes), stay, margins[0]) for changes in singles]
+    if "quantization_tier" in active:
+        tiers = [_with(plain, quantization_tier=tier) for tier in TIERS]
+        found += [(now, later, margin) for now in tiers for later in tiers for margin in margins]
+    else:
+        found += [(plain, plain, margin) for margin in margins]
+    for depth in DEPTHS if "speculation_depth" in active else ():
+        found += [(_with(stay, speculation_depth=depth), stay, margin) for margin in margins]
+    singles = [{name: 1.0 - float(named(stay)[name])} for name in SWITCHES if name in active]
+    cap = KNOB["batch_cap"]
+    singles += [{cap.name: min(2.0 * float(named(stay)[cap.name]), cap.high)}]
+    found += [(_with(stay, **changes), stay, margins[0]) for changes in singles]
     return _written_out(found, margins[0], num_steps)
 
 
@@ -82,8 +87,8 @@ def _written_out(found: Sequence[tuple[Array, Array, float]], margin: float, num
     return Plans(knobs, margins)
 
 
-def _with(knobs: Array, changes: dict[int, float]) -> Array:
+def _with(knobs: Array, **changes: Any) -> Array:
     changed = knobs.copy()
-    for k, value in changes.items():
-        changed[k] = value
+    for name, value in changes.items():
+        named(changed)[name] = value
     return changed

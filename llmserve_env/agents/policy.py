@@ -12,8 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS
-from llmserve_env.env.features import FEATURES
+from llmserve_env.env.features import features_of
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -21,10 +20,18 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
 GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
-FEATURE_NAMES = [name for name, _ in FEATURES]
-LEVELS = [list(knob.levels) for knob in KNOBS]
 SWITCH_LOG_ODDS = float(np.log(3.0))
-"""A knob is turned where another level is three times as probable as the one in force."""
+"""A knob changes where another level is three times as probable as the one in force."""
+
+
+def feature_names(task: Task) -> list[str]:
+    """What a policy for this task sees, in order."""
+    return [name for name, _ in features_of(task.action_knobs)]
+
+
+def level_table(task: Task) -> list[list[float]]:
+    """The levels that a policy for this task chooses from, a list per knob."""
+    return [list(knob.levels) for knob in task.action_knobs]
 
 
 def weights_folder() -> Path:
@@ -35,14 +42,14 @@ def weights_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class PolicyNetwork:
-    """A multilayer perceptron with tanh units and one softmax per knob."""
+    """A multilayer perceptron with tanh units and one softmax per knob; `card["levels"]` has the levels."""
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     card: dict[str, Any]
 
     def levels(self, features: Array, current: Array) -> Array:
-        """Level of every knob, shape (episodes, 6): the present one unless another is clearly more probable."""
+        """Level of every knob, shape (episodes, knobs): the current one unless another is clearly more probable."""
         return np.array([self._choose(row, knobs) for row, knobs in zip(features, current, strict=True)])
 
     def _choose(self, row: Array, current: Array) -> Array:
@@ -51,8 +58,9 @@ class PolicyNetwork:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(weight @ hidden + bias)
         logits = self.weights[-1] @ hidden + self.biases[-1]
-        ends = np.cumsum([len(levels) for levels in LEVELS])[:-1]
-        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), LEVELS, current, strict=True)])
+        table = self.card["levels"]
+        ends = np.cumsum([len(levels) for levels in table])[:-1]
+        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), table, current, strict=True)])
 
 
 def _sticky(logits: Array, levels: list[float], current: float) -> int:
@@ -76,9 +84,11 @@ def load_policy(folder: Path) -> PolicyNetwork:
     weights = tuple(tensors[f"layers.{i}.weight"].astype(np.float64) for i in range(depth))
     biases = tuple(tensors[f"layers.{i}.bias"].astype(np.float64) for i in range(depth))
     shape = (weights[0].shape[1], weights[-1].shape[0])
-    if shape != (len(FEATURE_NAMES), sum(map(len, LEVELS))):
+    described = (len(card["features"]), sum(map(len, card["levels"])))
+    if shape != described:
         raise ConfigError(
-            f"{tensors_path} takes {shape[0]} features to {shape[1]} levels: not a policy for this action"
+            f"{tensors_path} takes {shape[0]} features to {shape[1]} levels, but {card_path.name} describes "
+            f"{described[0]} and {described[1]}: the two files are not of one policy"
         )
     return PolicyNetwork(weights, biases, card)
 
@@ -91,8 +101,8 @@ def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
         raise WeightsNotFoundError(f"the policy in {folder} was trained on {', '.join(card['tasks'])}, not {task.id}")
     same = (
         (trained_on, card["environment_version"]) == (task.version, ENVIRONMENT_VERSION)
-        and card["features"] == FEATURE_NAMES
-        and card["levels"] == LEVELS
+        and card["features"] == feature_names(task)
+        and card["levels"] == level_table(task)
     )
     if not same:
         raise VersionMismatchError(

@@ -10,7 +10,7 @@ import numpy as np
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.policy import GENERALIST, PolicyNetwork, check_policy, load_policy, weights_folder
 from llmserve_env.arrays import Array
-from llmserve_env.env.spaces import decode_discrete
+from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.task import Task
 
@@ -23,6 +23,7 @@ class PpoAgent:
     def __init__(self, weights: Path | None = None) -> None:
         self._given = weights
         self._policy: PolicyNetwork | None = None
+        self._actions: ActionCodec | None = None
 
     def _folder(self, task: Task) -> Path:
         return self._given or weights_folder() / task.id
@@ -31,11 +32,12 @@ class PpoAgent:
         folder = self._folder(task)
         self._policy = load_policy(folder)
         check_policy(self._policy, task, folder)
+        self._actions = ActionCodec(task)
 
     def act(self, view: AgentView) -> Array:
-        if self._policy is None or view.features is None:
+        if self._policy is None or self._actions is None or view.features is None:
             raise EpisodeStateError(f"{self.name} acts on the observation vector: reset it, and play in process")
-        return decode_discrete(self._policy.levels(view.features, view.knobs))
+        return self._actions.decode(self._policy.levels(view.features, view.task.action_from_knobs(view.knobs)))
 
 
 class GeneralistAgent(PpoAgent):

@@ -8,7 +8,8 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.env.spaces import decode_box
+from llmserve_env.env.spaces import ActionCodec
+from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.task import Task
 
 
@@ -19,9 +20,13 @@ class RandomAgent:
 
     def __init__(self) -> None:
         self._rngs: Sequence[np.random.Generator] = ()
+        self._actions: ActionCodec | None = None
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
-        self._rngs = rngs
+        self._rngs, self._actions = rngs, ActionCodec(task, "box")
 
     def act(self, view: AgentView) -> Array:
-        return decode_box(np.array([rng.uniform(-1.0, 1.0, view.knobs.shape[1]) for rng in self._rngs]))
+        if self._actions is None:
+            raise EpisodeStateError("reset the random agent before it acts")
+        width = len(self._actions.knobs)
+        return self._actions.decode(np.array([rng.uniform(-1.0, 1.0, width) for rng in self._rngs]))

@@ -60,6 +60,7 @@ def _method(args: argparse.Namespace, task: Task) -> str:
 
 
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
+
     from llmserve_env.engine.knobs import mapping_from_knobs
     from llmserve_env.planning.freezing import ensure_references
     from llmserve_env.planning.tuning.recording import record
@@ -71,7 +72,7 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
         print(f"{task.id}: references frozen in {written}", file=sys.stderr)
     search = _halving if method == "halving" else _tpe
     found = search(args, task, trials, runner)
-    print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs)}")
+    print(f"{task.id}: score {found.score:.4f} with {mapping_from_knobs(found.knobs, task.action_knobs)}")
     if not args.dry_run:
         chosen = "" if args.method == "auto" else f" --method {method}"
         options = f"{chosen} --trials {trials} --episodes {args.episodes} --seed {args.seed}"

@@ -13,7 +13,7 @@ from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
-from llmserve_env.engine.knobs import KNOBS_DTYPE, ServingKnobs
+from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE, ServingKnobs, default_knobs, named
 from llmserve_env.engine.layout import KNOWN, REQUEST
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import (
@@ -68,6 +68,7 @@ class EngineBatch:
         self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
         self._pristine = pristine_state(deployment, max_requests)
         self.knobs = records((num_environments,), KNOBS_DTYPE)
+        self.knobs[:] = named(default_knobs(deployment))
         self.metrics = records((num_environments,), METRICS_DTYPE)
 
     def make_room(self, num_requests: int) -> None:
@@ -127,15 +128,15 @@ class Engine(EngineBatch):
         super().__init__(deployment, 1, len(requests), step_every_iteration=step_every_iteration, log_rows=log_rows)
         self.load(0, requests, seed)
         self._until = np.zeros(1, np.int64)
+        self._rows = tuple(row.on(deployment) for row in KNOBS)
 
     def serve(self, knobs: ServingKnobs, until_ps: int) -> None:
         """Serve until `until_ps` under these knobs."""
         if until_ps < self.now_ps:
             raise ValueError(f"cannot go back in time: now is {self.now_ps} ps, until_ps is {until_ps}")
-        if not 1 <= knobs.batch_cap <= self.deployment.max_running:
-            raise ValueError(f"batch_cap must be in 1..{self.deployment.max_running}; got {knobs.batch_cap}")
-        for name in KNOBS_DTYPE.names or ():
-            self.knobs[0][name] = getattr(knobs, name)
+        for row in self._rows:
+            value = getattr(knobs, row.name)
+            self.knobs[0][row.name] = row.default if value is None else row.number(value)
         self._until[0] = until_ps
         self.advance(self._until)
 

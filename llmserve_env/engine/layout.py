@@ -9,6 +9,7 @@ import numpy as np
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET
+from llmserve_env.engine.knobs import ENGINE_FIELDS
 
 PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7)
 STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
@@ -92,12 +93,7 @@ ENVIRONMENT_DTYPE = np.dtype(
         ("seed", "u8"),
         ("num_requests", "i8"),
         ("next_arrival", "i8"),
-        ("batch_cap", "i8"),
-        ("kv_budget_fraction", "f8"),
-        ("speculation_depth", "i8"),
-        ("quantization_tier", "i8"),
-        ("prefill_decode_split", "i8"),
-        ("priority_routing", "i8"),
+        *ENGINE_FIELDS,
         ("split", "i8"),
         ("split_ready_at_ps", "i8"),
         ("split_since_ps", "i8"),

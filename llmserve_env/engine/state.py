@@ -14,6 +14,7 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
     BUCKETS,
     DEPLOYMENT_DTYPE,
@@ -170,7 +171,8 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     state = new_state(deployment, 1, max_requests)
     environment = state.environment[0]
     environment["reloading"] = environment["handoff_head"] = -1
-    environment["batch_cap"], environment["kv_budget_fraction"] = deployment.max_running, 1.0
+    for name, value in zip(NAMES, default_knobs(deployment), strict=True):
+        environment[name] = value
     for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
         state.progress[0][name] = -1
     state.progress[0]["is_fresh"] = 1

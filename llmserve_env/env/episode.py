@@ -10,7 +10,7 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import BackendMode, Mode, ServingBackend
 from llmserve_env.backends.simulated import SimulatedBackend
-from llmserve_env.engine.knobs import KNOBS, NAMES
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode_batch import EpisodeBatch
@@ -35,7 +35,7 @@ class ActionLog:
     environment_version: str
     seed: int
     actions: tuple[tuple[float, ...], ...]
-    """Requested knobs of each step, in the order of the action."""
+    """Requested values of the task's `action_knobs`, of each step."""
     rewards: tuple[float, ...] = ()
     """Rewards as they were paid; grading refuses the log if a replay pays other ones."""
     mode: Mode = "sim"
@@ -57,7 +57,7 @@ class Trajectory:
     @classmethod
     def empty(cls, steps: int) -> Trajectory:
         """Room for an episode."""
-        width = len(KNOBS)
+        width = len(NAMES)
         return cls(
             np.zeros(steps, TERMS_DTYPE),
             np.zeros(steps, METRICS_DTYPE),
@@ -108,7 +108,7 @@ class PlayedEpisode:
             task_version=self.task.version,
             environment_version=ENVIRONMENT_VERSION,
             seed=self.seed,
-            actions=tuple(map(tuple, self.trajectory.requested[:n].tolist())),
+            actions=tuple(map(tuple, self.task.action_from_knobs(self.trajectory.requested[:n]).tolist())),
             rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
             mode=mode,
         )
@@ -132,6 +132,7 @@ class Episode:
         self.trajectory = Trajectory.empty(self.task.steps)
         self.seed: int | None = None
         self._schedule: TrafficSchedule | None = None
+        self._is_limited = bool(self.task.limited_knobs)
 
     def reset(self, seed: int) -> None:
         """Start from the beginning; a seed always brings the same traffic, whatever the actions are."""
@@ -175,12 +176,14 @@ class Episode:
         return str(self.schedule.phase[min(second, len(self.schedule.phase) - 1)])
 
     def step(self, knobs: Array) -> None:
-        """Serve one window under these knobs (validated values in the order of the action)."""
+        """Serve one window under these knobs, a row of the knob matrix."""
         if self.seed is None:
             raise EpisodeStateError("reset the episode before its first step")
         if self.is_done:
             reason = f": {self.stopped}" if self.stopped else ""
             raise EpisodeStateError(f"the episode ended after {self.step_count} steps{reason}; reset to start another")
+        if self._is_limited:
+            self.task.check_limits(knobs)
         self.batch.step(knobs[None])
         self.trajectory.record(self.batch, 0, knobs)
 
@@ -232,5 +235,5 @@ def replay(log: ActionLog, task: Task | None = None) -> Episode:
     episode = Episode(task)
     episode.reset(log.seed)
     for action in log.actions:
-        episode.step(np.array(action))
+        episode.step(task.knobs_from_action(action))
     return episode

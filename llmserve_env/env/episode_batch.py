@@ -11,12 +11,13 @@ from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import ServingBackend
 from llmserve_env.backends.simulated import SimulatedBackend
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.state import records
-from llmserve_env.env.features import NUM_FEATURES, encode_features
+from llmserve_env.env.features import encode_features
 from llmserve_env.env.kernels import CONTROL_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
+from llmserve_env.env.knob_rules import fill_knob_rules, start_control
 from llmserve_env.errors import EpisodeStateError
-from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
+from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
 
 
@@ -39,8 +40,7 @@ def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float 
     row["max_gpus"] = task.fleet.max_num_replicas
     row["window_s"] = task.window_s
     row["window_budget_usd"] = window_budget_usd or 0.0
-    row["is_active"] = [name in task.knobs.active for name in KNOB_NAMES]
-    row["dwell_steps"] = [task.knobs.dwell_steps.get(name, 0) for name in KNOB_NAMES]
+    fill_knob_rules(record, task)
     return record
 
 
@@ -79,9 +79,7 @@ class EpisodeBatch:
 
     def start(self, index: int) -> None:
         """Put the control record of an episode at its beginning; its backend must be there already."""
-        control = self.control[index]
-        control["step"], control["cost_so_far_usd"], control["total_reward"] = 0, 0.0, 0.0
-        control["current"], control["turned_at"], control["held"] = default_knobs(), -1, 0
+        start_control(self.control, self.scoring, index)
         self.terms[index] = np.zeros((), self.terms.dtype)
 
     def step(self, requested: Array) -> None:
@@ -90,7 +88,7 @@ class EpisodeBatch:
             raise ValueError(f"expected knobs of shape {(self.num_episodes, NUM_KNOBS)}; got {requested.shape}")
         backend = self.backend
         if backend.fixed_knobs:
-            fixed = [name in backend.fixed_knobs for name in KNOB_NAMES]
+            fixed = [name in backend.fixed_knobs for name in NAMES]
             self.scoring["is_active"] = np.where(fixed, 0, self._is_active)
         hold_knobs(self.scoring, self.control, requested)
         backend.serve(self.knobs)
@@ -99,14 +97,10 @@ class EpisodeBatch:
         score_windows(self.scoring, self.control, self.window, self.metrics, self.terms)
 
     def features(self) -> Array:
-        """The observation vector of every episode, shape (episodes, NUM_FEATURES)."""
-        out = np.empty((self.num_episodes, NUM_FEATURES), np.float32)
-        self.fill_features(out)
-        return out
-
-    def fill_features(self, out: Array) -> None:
-        """As `features`, into an array of the caller."""
+        """The observation vector of every episode, shape (episodes, features)."""
+        out = np.empty((self.num_episodes, self.scoring["num_features"].item()), np.float32)
         encode_features(self.scoring, self.control, self.window, self.metrics, self.task.steps, out)
+        return out
 
     @property
     def simulation(self) -> SimulatedBackend:

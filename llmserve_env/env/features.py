@@ -1,16 +1,22 @@
 """The observation as a vector for RL: about forty numbers of order one, log-scaled where they span decades.
 
-Nothing in it looks ahead. `FEATURES` names the entries in order; docs/environment.md is made from it.
+Nothing in it looks ahead. `features_of` names the entries in order; the entries of knobs follow from the table of
+knobs. The list in docs/environment.md is made from `FEATURES`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
+from llmserve_env.engine.knobs import KNOBS, Knob
+from llmserve_env.env.kernels import dwell_left
 
-FEATURES = (
+WINDOW_FEATURES = (
     ("queue_depth", "log1p / 7"),
     ("active_requests", "log1p / 7"),
     ("kv_cache_occupancy", "fraction"),
@@ -38,20 +44,39 @@ FEATURES = (
     ("available_replicas", "fraction of the fleet"),
     ("tier_progress", "fraction of replicas on the chosen tier"),
     ("split", "0 off, 0.5 starting, 1 up"),
-    ("batch_cap", "log2 / 9"),
-    ("kv_budget_fraction", "as is"),
-    ("speculation_depth", "/ 8"),
-    ("tier_is_fp16", "flag"),
-    ("tier_is_int8", "flag"),
-    ("tier_is_int4", "flag"),
-    ("split_is_on", "flag"),
-    ("priority_routing", "flag"),
-    ("tier_rest", "steps until the tier may change / 10"),
-    ("split_rest", "steps until the split may change / 10"),
-    ("progress", "step / episode length"),
 )
-NUM_FEATURES = len(FEATURES)
-TIER, SPLIT = 3, 4
+"""Figures of the window, of the last windows and of the fleet."""
+
+
+def features_of(knobs: Sequence[Knob]) -> tuple[tuple[str, str], ...]:
+    """Name and scale of every entry of the vector, for a task that offers these knobs."""
+    values = tuple(entry for knob in knobs for entry in _value_features(knob))
+    dwells = tuple(
+        (f"{knob.short}_dwell_left", f"steps until the {knob.short} may change / 10")
+        for knob in knobs
+        if knob.is_costly
+    )
+    return (*WINDOW_FEATURES, *values, *dwells, ("progress", "step / episode length"))
+
+
+def feature_scale(knob: Knob) -> float:
+    """What the value of a knob, or its binary logarithm, is divided by."""
+    return float(np.log2(knob.high)) if knob.scale == "log" else float(knob.high)
+
+
+def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
+    if knob.kind == "tier":
+        return tuple((f"{knob.feature}_is_{tier.lower()}", "flag") for tier in TIER_NAMES)
+    if knob.kind == "bool":
+        return ((knob.feature, "flag"),)
+    scale = feature_scale(knob)
+    shown = "as is" if scale == 1.0 else f"/ {scale:g}"
+    return ((knob.feature, f"log2 {shown}" if knob.scale == "log" else shown),)
+
+
+FEATURES = features_of([knob for knob in KNOBS if not knob.is_optional])
+"""The vector of a task without optional knobs."""
+NUM_WINDOW_FEATURES = len(WINDOW_FEATURES)
 
 
 @kernel
@@ -61,19 +86,32 @@ def scaled_log(value, scale):
 
 
 @kernel
-def rest_steps(scoring, memory, knob):
-    """Steps until a resting knob may turn again, in tenths."""
-    if memory.turned_at[knob] < 0:
-        return 0.0
-    return max(scoring.dwell_steps[knob] - (memory.step - memory.turned_at[knob]), 0) / 10.0
+def encode_knobs(scoring, control, row, start):
+    """Fill `row` from `start` with the offered knobs and how long the costly ones must still dwell; where it ends."""
+    i = start
+    for k in range(len(control.current)):
+        if not scoring.is_offered[k]:
+            continue
+        value = control.current[k]
+        for choice in range(scoring.num_choices[k]):
+            row[i + choice] = 1.0 if value == choice else 0.0
+        if scoring.num_choices[k] == 0:
+            shown = np.log2(max(value, 1.0)) if scoring.is_log[k] else value
+            row[i] = shown / scoring.feature_scale[k]
+        i += max(scoring.num_choices[k], 1)
+    for k in range(len(control.current)):
+        if scoring.is_offered[k] and scoring.shows_dwell[k]:
+            row[i] = dwell_left(scoring, control, k) / 10.0
+            i += 1
+    return i
 
 
 @entry_point
-def encode_features(scoring, memory, window, metrics, num_steps, out):
-    """Fill `out` [episodes, NUM_FEATURES] with the observation of every episode."""
+def encode_features(scoring, control, window, metrics, num_steps, out):
+    """Fill `out` [episodes, features] with the observation of every episode."""
     s = borrow(scoring)[0]
     for e in range(out.shape[0]):
-        m, w, mem, row = borrow(metrics)[e], borrow(window)[e], borrow(memory)[e], borrow(out)[e]
+        m, w, c, row = borrow(metrics)[e], borrow(window)[e], borrow(control)[e], borrow(out)[e]
         row[0] = scaled_log(m.queue_depth, 7.0)
         row[1] = scaled_log(m.active_requests, 7.0)
         row[2] = m.kv_cache_occupancy
@@ -100,13 +138,5 @@ def encode_features(scoring, memory, window, metrics, num_steps, out):
         row[24] = m.available_replicas / s.max_gpus
         row[25] = m.tier_progress
         row[26] = m.split
-        row[27] = np.log2(max(mem.current[0], 1.0)) / 9.0
-        row[28] = mem.current[1]
-        row[29] = mem.current[2] / 8.0
-        for t in range(3):
-            row[30 + t] = 1.0 if mem.current[TIER] == t else 0.0
-        row[33] = mem.current[SPLIT]
-        row[34] = mem.current[5]
-        row[35] = rest_steps(s, mem, TIER)
-        row[36] = rest_steps(s, mem, SPLIT)
-        row[37] = mem.step / num_steps
+        end = encode_knobs(s, c, row, NUM_WINDOW_FEATURES)
+        row[end] = c.step / num_steps

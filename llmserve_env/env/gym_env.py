@@ -13,7 +13,7 @@ from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import MAX_SEED, Episode
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.env.rendering import render_frame, render_text
-from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.env.spaces import ActionCodec, ActionEncoding, observation_space
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 
@@ -22,12 +22,12 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
     """Set the serving configuration of a GPU fleet for the next window while live traffic changes.
 
     ## Action space
-    `MultiDiscrete` over levels of the six knobs (`action_encoding="discrete"`, the default), or a `Box` of six numbers
-    in [-1, 1] (`"box"`). Knobs that a task masks keep their defaults, and costly ones stay unchanged for the task's
-    dwell after a change; `info["held_knobs"]` lists the requested changes that did not apply.
+    `MultiDiscrete` over levels of the task's knobs (`action_encoding="discrete"`, the default), or a `Box` of one
+    number in [-1, 1] per knob (`"box"`). A knob that the task masks keeps its default, and a costly one must dwell at
+    a value before it changes again; `info["held_knobs"]` names the changes that did not apply.
 
     ## Observation space
-    A float32 vector of window metrics, sliding figures and current knobs, named in `env.features.FEATURES`.
+    A float32 vector of window metrics, sliding figures and current knobs, named by `env.features.features_of`.
 
     ## Rewards
     Weighted terms of the window in [-1, 1]; every term is in `info["reward_terms"]`.
@@ -58,9 +58,9 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None; got {render_mode!r}")
         self.task = task if isinstance(task, Task) else load_task(task)
         self.render_mode = render_mode
-        self.action_encoding: ActionEncoding = action_encoding
-        self.action_space = action_space(action_encoding)
-        self.observation_space = observation_space()
+        self.actions = ActionCodec(self.task, action_encoding)
+        self.action_space = self.actions.space
+        self.observation_space = observation_space(self.task)
         self.episode = Episode(self.task, backend=backend)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -72,7 +72,7 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Serve one window under these knobs."""
-        self.episode.step(decode(self.action_encoding, np.asarray(action)[None])[0])
+        self.episode.step(self.actions.decode(np.asarray(action)[None])[0])
         return self._observe(), self.episode.reward, False, self.episode.is_done, self._info()
 
     def _observe(self) -> Array:
@@ -83,7 +83,7 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         batch = self.episode.batch
         return {
             "reward_terms": dict(zip(TERMS_DTYPE.names or (), batch.terms[0].item(), strict=True)),
-            "knobs": mapping_from_knobs(batch.knobs[0].tolist()),
+            "knobs": mapping_from_knobs(batch.knobs[0].tolist(), self.task.action_knobs),
             "held_knobs": self.episode.held_knobs,
             "cost_so_far_usd": float(batch.control[0]["cost_so_far_usd"]),
             "phase": self.episode.phase,

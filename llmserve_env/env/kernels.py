@@ -1,4 +1,4 @@
-"""Compiled parts of a step outside the engine: holding knobs back, and scoring a window."""
+"""Compiled parts of a step outside the engine: which knob changes apply, and what a window is worth."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
+from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE
 from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
 from llmserve_env.units import PS_PER_MS, S_PER_HOUR
 
-NUM_KNOBS = 6
-KV_BUDGET = 1
+NUM_KNOBS = len(KNOBS)
 PPM = 1_000_000
 
 SCORING_DTYPE = np.dtype(
@@ -28,29 +28,42 @@ SCORING_DTYPE = np.dtype(
         ("max_gpus", "f8"),
         ("window_s", "f8"),
         ("window_budget_usd", "f8"),
+        ("num_features", "i8"),
+        ("is_offered", "i8", (NUM_KNOBS,)),
         ("is_active", "i8", (NUM_KNOBS,)),
         ("dwell_steps", "i8", (NUM_KNOBS,)),
+        ("default", "f8", (NUM_KNOBS,)),
+        ("num_choices", "i8", (NUM_KNOBS,)),
+        ("is_log", "i8", (NUM_KNOBS,)),
+        ("feature_scale", "f8", (NUM_KNOBS,)),
+        ("shows_dwell", "i8", (NUM_KNOBS,)),
     ]
 )
-"""A task's reward and knob rules as numbers; knobs in the order of the action.
+"""A task's reward and the rules of its knobs as numbers; a column per knob of the table.
 
 `window_budget_usd`: dollars per window that count as full cost where tokens are billed; 0 where GPU time is.
 """
 
 CONTROL_DTYPE = np.dtype(
-    [
-        ("step", "i8"),
-        ("turned_at", "i8", (NUM_KNOBS,)),
-        ("current", "f8", (NUM_KNOBS,)),
-        ("held", "i8", (NUM_KNOBS,)),
-        ("window_usd", "f8"),
-        ("cost_so_far_usd", "f8"),
-        ("total_reward", "f8"),
-    ]
+    {
+        "names": [
+            "current",
+            "knobs",
+            "changed_at_step",
+            "held",
+            "step",
+            "window_usd",
+            "cost_so_far_usd",
+            "total_reward",
+        ],
+        "formats": [("f8", NUM_KNOBS), KNOBS_DTYPE, ("i8", NUM_KNOBS), ("i8", NUM_KNOBS), "i8", "f8", "f8", "f8"],
+        "offsets": [8 * n for n in (0, 0, NUM_KNOBS, 2 * NUM_KNOBS, *range(3 * NUM_KNOBS, 3 * NUM_KNOBS + 4))],
+    }
 )
 """The controller's side of an episode: steps taken, knobs in force and held, money and reward so far.
 
-`window_usd`: dollars charged for the last window, where requests are billed per token.
+`current` and `knobs` are the same memory: the knobs in force, by column and by name. `window_usd`: dollars charged for
+the last window, where requests are billed per token.
 """
 
 TERMS_DTYPE = np.dtype(
@@ -72,32 +85,39 @@ TERMS_DTYPE = np.dtype(
 
 
 @entry_point
-def look_up_levels(indices, num_levels, levels, knobs):
-    """Fill `knobs` with the level that each index names; False when one of them names none."""
+def look_up_levels(indices, num_levels, levels, columns, knobs):
+    """Fill these columns of `knobs` with the level that each index names; False if one of them names none."""
     for e in range(indices.shape[0]):
-        for k in range(NUM_KNOBS):
+        for k in range(indices.shape[1]):
             if not 0 <= indices[e, k] < num_levels[k]:
                 return False
-            knobs[e, k] = levels[k, indices[e, k]]
+            knobs[e, columns[k]] = levels[k, indices[e, k]]
     return True
+
+
+@kernel
+def dwell_left(scoring, control, knob):
+    """Steps until a knob that has changed may change again."""
+    if control.changed_at_step[knob] < 0:
+        return 0
+    return max(scoring.dwell_steps[knob] - (control.step - control.changed_at_step[knob]), 0)
 
 
 @entry_point
 def hold_knobs(scoring, control, requested):
-    """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
+    """Find the knobs that apply: a requested change is held while a knob is inactive or must dwell at its value."""
     s = borrow(scoring)[0]
     for e in range(requested.shape[0]):
-        m = borrow(control)[e]
-        for k in range(NUM_KNOBS):
-            wants = requested[e, k]
-            m.held[k] = 0
-            if wants != m.current[k]:
-                is_resting = m.turned_at[k] >= 0 and m.step - m.turned_at[k] < s.dwell_steps[k]
-                if not s.is_active[k] or is_resting:
-                    m.held[k] = 1
+        c = borrow(control)[e]
+        for k in range(len(c.current)):
+            wanted = s.default[k] if np.isnan(requested[e, k]) else requested[e, k]
+            c.held[k] = 0
+            if wanted != c.current[k]:
+                if not s.is_active[k] or dwell_left(s, c, k) > 0:
+                    c.held[k] = 1
                 else:
-                    m.current[k] = wants
-                    m.turned_at[k] = m.step
+                    c.current[k] = wanted
+                    c.changed_at_step[k] = c.step
 
 
 @kernel
@@ -156,7 +176,7 @@ def score_windows(scoring, control, window, metrics, terms):
         out.latency = 0.5 * (out.ttft + out.itl)
         bill(s, c, m, out)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
-        out.memory = 1.0 if w.ooms > 0 else min(max(c.current[KV_BUDGET], thrash), 1.0)
+        out.memory = 1.0 if w.ooms > 0 else min(max(c.knobs.kv_budget_fraction, thrash), 1.0)
         reward = s.weights[0] * out.throughput - s.weights[1] * out.latency - s.weights[2] * out.violations
         reward -= s.weights[3] * out.cost + s.weights[4] * out.memory
         out.reward = min(max(reward, -1.0), 1.0)

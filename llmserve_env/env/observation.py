@@ -60,7 +60,7 @@ def observe(episode: Episode) -> dict[str, Any]:
             "counts": counts,
             "gauges": {name: m[name] for name in GAUGES},
             "window_arrival_rate": m["window_rate_rps"],
-            "knobs": mapping_from_knobs(batch.knobs[0].tolist()),
+            "knobs": mapping_from_knobs(batch.knobs[0].tolist(), episode.task.action_knobs),
             "held_knobs": list(episode.held_knobs),
             "masked_knobs": list(episode.task.masked_knobs),
             "mode": episode.mode,

@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llmserve_env.engine.knobs import mapping_from_knobs
+from llmserve_env.engine.knobs import KNOB, mapping_from_knobs, named
 from llmserve_env.env.episode import Episode
+
+DRAWN_KNOBS = ("batch_cap", "kv_budget_fraction", "quantization_tier")
 
 
 def render_text(episode: Episode) -> str:
     """The last window in a few lines."""
     if episode.step_count == 0:
         return f"{episode.task.name}: no step yet"
-    m, knobs = episode.batch.metrics[0], mapping_from_knobs(episode.batch.knobs[0])
+    m = episode.batch.metrics[0]
+    knobs = mapping_from_knobs(episode.batch.knobs[0], episode.task.action_knobs)
     place = f"{episode.task.name}  step {episode.step_count}/{episode.task.steps}  {episode.phase}"
     queue = f"waiting {m['queue_depth']:.0f}   running {m['active_requests']:.0f}   KV {m['kv_cache_occupancy']:.0%}"
     latency = f"TTFT p50/p99 {m['ttft_p50_ms']:.0f}/{m['ttft_p99_ms']:.0f} ms   ITL p50 {m['itl_p50_ms']:.1f} ms"
@@ -48,9 +51,10 @@ def episode_figure(episode: Episode) -> Any:
     rows[2].plot(t, metrics["peak_memory_gb"], color="#1f4e79")
     rows[2].axhline(episode.task.deployment.memory_limit_gb, color="#b03030", linestyle="--")
     rows[2].set_ylabel("GB per GPU")
-    rows[3].step(t, trajectory.knobs[:n, 0] / 512, label="batch cap / 512", where="pre")
-    rows[3].step(t, trajectory.knobs[:n, 1], label="KV budget", where="pre")
-    rows[3].step(t, trajectory.knobs[:n, 3] / 2, label="tier / 2", where="pre")
+    knobs = named(trajectory.knobs[:n])
+    for knob in (KNOB[name] for name in DRAWN_KNOBS):
+        label = knob.short if knob.high == 1 else f"{knob.short} / {knob.high:g}"
+        rows[3].step(t, knobs[knob.name] / knob.high, label=label, where="pre")
     rows[3].set_ylabel("knobs")
     rows[3].set_xlabel("seconds")
     rows[3].legend(loc="upper right", fontsize=7, ncols=3)

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.env.episode_batch import EpisodeBatch
-from llmserve_env.env.spaces import ActionEncoding, action_space, decode, observation_space
+from llmserve_env.env.spaces import ActionCodec, ActionEncoding, observation_space
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
@@ -34,9 +34,9 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         self.task = task if isinstance(task, Task) else load_task(task)
         self.num_envs = num_envs
         self.render_mode = None
-        self.action_encoding: ActionEncoding = action_encoding
-        self.single_action_space = action_space(action_encoding)
-        self.single_observation_space = observation_space()
+        self.actions = ActionCodec(self.task, action_encoding)
+        self.single_action_space = self.actions.space
+        self.single_observation_space = observation_space(self.task)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.batch = EpisodeBatch.simulated(self.task, num_envs)
@@ -74,7 +74,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise InvalidActionError(f"expected actions of shape {self.action_space.shape}; got {actions.shape}")
-        self.batch.step(decode(self.action_encoding, actions))
+        self.batch.step(self.actions.decode(actions))
         self._step += 1
         truncated = np.full(self.num_envs, self._step >= self.task.steps)
         return (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from llmserve_env.engine.knobs import named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.markup import embedded
@@ -69,7 +70,7 @@ def timeline_plot(episodes: dict[str, PlayedEpisode]) -> Figure:
         metrics = episode.trajectory.metrics
         panels[1].plot(seconds, episode.trajectory.terms["reward"], label=name, linewidth=1)
         panels[2].semilogy(seconds, np.maximum(metrics["ttft_p50_ms"], 1.0), linewidth=1)
-        panels[3].step(seconds, episode.trajectory.knobs[:, 0], where="pre", linewidth=1)
+        panels[3].step(seconds, named(episode.trajectory.knobs)["batch_cap"], where="pre", linewidth=1)
     for panel, label in zip(panels, ("requests/s", "reward", "TTFT p50 ms", "batch cap"), strict=True):
         panel.set_ylabel(label, fontsize=8)
     panels[1].legend(fontsize=7, loc="lower right")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
-from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import Episode
 from llmserve_env.errors import LLMServeError
@@ -23,11 +23,11 @@ def start_line(task_id: str, model: str) -> str:
     return f"[START] task={task_id} env={ENVIRONMENT_NAME} model={model}"
 
 
-def step_line(step: int, knobs: Array, reward: float, done: bool, error: str | None) -> str:
+def step_line(step: int, action: Mapping[str, Any], reward: float, done: bool, error: str | None) -> str:
     """Once per step; the action is compact JSON and an error is one line."""
-    action = json.dumps(mapping_from_knobs(knobs), separators=(",", ":"))
+    chosen = json.dumps(action, separators=(",", ":"))
     said = "null" if error is None else " ".join(error.split())
-    return f"[STEP] step={step} action={action} reward={reward:.2f} done={str(done).lower()} error={said}"
+    return f"[STEP] step={step} action={chosen} reward={reward:.2f} done={str(done).lower()} error={said}"
 
 
 def end_line(success: bool, rewards: list[float], score: float) -> str:
@@ -60,9 +60,11 @@ def play_lines(agent: Agent, task: Task, seed: int, model: str, deadline_s: floa
             knobs = agent.act(view_of(episode.batch, episode.step_count))[0]
             episode.step(knobs)
             rewards.append(episode.reward)
-            yield step_line(episode.step_count, knobs, episode.reward, episode.is_done, _last_error(agent))
+            action = mapping_from_knobs(knobs, task.action_knobs)
+            yield step_line(episode.step_count, action, episode.reward, episode.is_done, _last_error(agent))
     except LLMServeError as error:
-        yield step_line(episode.step_count + 1, episode.batch.knobs[0], 0.0, False, str(error))
+        action = mapping_from_knobs(episode.batch.knobs[0], task.action_knobs)
+        yield step_line(episode.step_count + 1, action, 0.0, False, str(error))
     except (Exception, KeyboardInterrupt):
         # Readers of the log wait for an [END] line, so it comes before the exception reaches the caller.
         yield end_line(False, rewards, 0.0)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent
-from llmserve_env.engine.knobs import knobs_from_mapping, mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.wire_names import WIRE_NAMES
 from llmserve_env.errors import ConfigError
@@ -45,7 +45,7 @@ def view_from_wire(task: Task, observation: Any) -> AgentView:
         step=int(observation.step_index),
         metrics=metrics,
         preemptions=np.array([observation.eviction_events]),
-        knobs=knobs_from_mapping(observation.metadata["knobs"])[None],
+        knobs=task.knobs_from_mapping(observation.metadata["knobs"])[None],
         features=None,
     )
 
@@ -60,5 +60,5 @@ def play_remote(env: RemoteEnvironment, agent: Agent, task: Task, seed: int) -> 
     agent.reset(task, [stream(seed, POLICY_STREAM)])
     while not observation.done:
         knobs = agent.act(view_from_wire(task, observation))[0]
-        observation, _, _, _ = env.step(mapping_from_knobs(knobs))
+        observation, _, _, _ = env.step(mapping_from_knobs(knobs, task.action_knobs))
     return env.grade()

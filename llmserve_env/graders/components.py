@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.engine.knobs import KNOB, named
 from llmserve_env.env.episode import PlayedEpisode
 
 COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
-_BATCH_CAP, _KV_BUDGET = 0, 1
 
 
 def per_step(terms: Array) -> dict[str, Array]:
@@ -33,8 +32,9 @@ def stability(knobs: Array) -> float:
     """One less the mean change per step of the batch cap (in octaves) and the KV budget, each over its whole range."""
     if len(knobs) < 2:
         return 1.0
-    octaves = np.abs(np.diff(np.log2(knobs[:, _BATCH_CAP]))) / np.log2(KNOBS[_BATCH_CAP].high)
-    budget = np.abs(np.diff(knobs[:, _KV_BUDGET])) / (KNOBS[_KV_BUDGET].high - KNOBS[_KV_BUDGET].low)
+    cap, kv, chosen = KNOB["batch_cap"], KNOB["kv_budget_fraction"], named(knobs)
+    octaves = np.abs(np.diff(np.log2(chosen[cap.name]))) / np.log2(cap.high)
+    budget = np.abs(np.diff(chosen[kv.name])) / (kv.high - kv.low)
     return 1.0 - 0.5 * float(octaves.mean() + budget.mean())
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
-from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
@@ -87,9 +86,11 @@ def check_log(log: ActionLog, task: Task) -> None:
         if not math.isfinite(reward):
             raise InvalidLogError(f"the reward of step {step + 1} is {reward!r}; rewards are finite numbers")
     for step, action in enumerate(log.actions):
-        if len(action) != len(KNOBS):
-            raise InvalidLogError(f"the action of step {step + 1} has {len(action)} knobs; it must have {len(KNOBS)}")
-        for knob, value in zip(KNOBS, action, strict=True):
+        if len(action) != len(task.action_knobs):
+            raise InvalidLogError(
+                f"the action of step {step + 1} has {len(action)} knobs; it must have {len(task.action_knobs)}"
+            )
+        for knob, value in zip(task.action_knobs, action, strict=True):
             whole = knob.kind == "float" or float(value).is_integer()
             if not (math.isfinite(value) and knob.low <= value <= knob.high and whole):
                 raise InvalidLogError(f"step {step + 1}: {knob.name} must be {knob.allowed}; got {value!r}")

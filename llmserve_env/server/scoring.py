@@ -26,12 +26,13 @@ PLAYABLE = ("static", "heuristic", "tuned", "random", "ppo")
 
 def log_of(wire: EpisodeLog) -> ActionLog:
     """The library's log from the wire's, of a task this server knows."""
+    task = known_task(wire.task_id)
     return ActionLog(
-        task_id=known_task(wire.task_id).id,
+        task_id=task.id,
         task_version=wire.task_version,
         environment_version=wire.environment_version,
         seed=wire.seed,
-        actions=tuple(tuple(action.numbers()) for action in wire.actions),
+        actions=tuple(tuple(task.action_from_knobs(np.array(one.numbers())).tolist()) for one in wire.actions),
         rewards=tuple(wire.rewards),
         mode=wire.mode,
     )
@@ -104,7 +105,12 @@ def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int
         seen = observe(session.episode)
         reward, done = seen.pop("reward"), seen.pop("done")
         played.append(
-            {"action": mapping_from_knobs(np.array(knobs)), "observation": seen, "reward": reward, "done": done}
+            {
+                "action": mapping_from_knobs(knobs, session.episode.task.action_knobs),
+                "observation": seen,
+                "reward": reward,
+                "done": done,
+            }
         )
     return played
 

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.warmup import warm_up
 from llmserve_env.errors import LLMServeError
@@ -38,7 +37,7 @@ def load_kernels() -> None:
     warm_up(show_progress=True)
     episode = Episode(BENCHMARK[0])
     episode.reset(0)
-    episode.step(knobs_from_mapping({}))
+    episode.step(episode.task.default_knobs)
     log.info("simulator ready after %.1f s", time.perf_counter() - started_s)
 
 

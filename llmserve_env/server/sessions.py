@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +46,7 @@ class Session:
 
     def catch_up(self, actions: list[Action]) -> None:
         for action in actions:
-            self.episode.step(np.array(action))
+            self.episode.step(self.episode.task.knobs_from_action(action))
 
 
 def new_seed() -> int:
@@ -160,24 +161,26 @@ class Sessions:
         session = self.get(session_id, client)
         return self._restore(session.session_id) if self.store.is_shared else session
 
-    def step(self, session: Session, action: Action, step_index: int | None) -> Session:
+    def step(self, session: Session, knob_values: Sequence[float], step_index: int | None) -> Session:
         """Serve one window. With `step_index` a repeated request gets the same answer instead of another step."""
         try:
-            has_stepped = self._try_step(session, action, step_index)
+            has_stepped = self._try_step(session, knob_values, step_index)
         except (EpisodeStateError, StepConflictError):
             if not self.store.is_shared:
                 raise
             # Another worker may have advanced or reset the session in the meantime.
             session = self._restore(session.session_id)
-            has_stepped = self._try_step(session, action, step_index)
-        return session if has_stepped else self.step(self._restore(session.session_id), action, step_index)
+            has_stepped = self._try_step(session, knob_values, step_index)
+        return session if has_stepped else self.step(self._restore(session.session_id), knob_values, step_index)
 
-    def _try_step(self, session: Session, action: Action, step_index: int | None) -> bool:
+    def _try_step(self, session: Session, knob_values: Sequence[float], step_index: int | None) -> bool:
         """Journal, then simulate; False if the journal has this step already, from another worker."""
         with session.lock:
-            done = session.episode.step_count
+            task, done = session.episode.task, session.episode.step_count
+            knobs = np.array(knob_values)
+            action: Action = tuple(task.action_from_knobs(knobs).tolist())
             if step_index is not None and step_index == done and done > 0:
-                if tuple(session.episode.trajectory.requested[done - 1]) == action:
+                if tuple(task.action_from_knobs(session.episode.trajectory.requested[done - 1]).tolist()) == action:
                     return True
                 raise StepConflictError(f"step {step_index} of this session is taken by another action")
             if step_index is not None and step_index != done + 1:
@@ -188,7 +191,7 @@ class Sessions:
                 raise EpisodeStateError(f"the episode ended after {done} steps{reason}; POST /reset to start another")
             if not self.store.append(session.key, done, action, time.time()):
                 return False
-            session.episode.step(np.array(action))
+            session.episode.step(knobs)
             return True
 
     def _restore(self, session_id: str) -> Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.units import bytes_to_gb
 
@@ -15,7 +16,6 @@ QUALITY = [1.0, 0.99, 0.95]
 """FP16, INT8, INT4: roughly the loss of published accuracies. A contract may price it differently."""
 REWARD_WEIGHTS = {"throughput": 0.40, "latency": 0.25, "violations": 0.35, "cost": 0.15, "memory": 0.15}
 GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
-KNOBS = ["batch_cap", "kv_budget_fraction", "speculation_depth", "quantization_tier", "priority_routing"]
 
 
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,13 +24,19 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     classes = _class_names(data.get("workload"))
     filled["deployment"] = _deployment(data.get("deployment"), len(classes))
     if "knobs" not in data:
-        split = isinstance(filled["deployment"], Mapping) and filled["deployment"].get("prefill_replicas")
-        filled["knobs"] = {"active": [*KNOBS, *(["prefill_decode_split"] if split else [])]}
+        filled["knobs"] = {"active": _active_knobs(filled["deployment"])}
     filled["reward"] = _reward(data.get("reward", {}), classes)
     filled.setdefault("grader", {"weights": GRADER_WEIGHTS})
     if filled["deployment"] is None:
         del filled["deployment"]
     return filled
+
+
+def _active_knobs(deployment: Any) -> list[str]:
+    """Every knob that is not optional, and last those that act on a part of the deployment which is there."""
+    parts = deployment if isinstance(deployment, Mapping) else {}
+    usual = [knob for knob in KNOBS if not knob.is_optional]
+    return [knob.name for knob in usual if not knob.needs] + [knob.name for knob in usual if parts.get(knob.needs)]
 
 
 def _class_names(workload: Any) -> list[str]:

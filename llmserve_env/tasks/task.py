@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     ConfigDict,
     Field,
@@ -18,7 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
+from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, knobs_from_mapping
 from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
@@ -31,22 +34,9 @@ from llmserve_env.workloads.spec import WorkloadSpec
 if TYPE_CHECKING:
     from llmserve_env.tasks.trace_workload import TraceWorkload
 
-KNOB_NAMES = (
-    "batch_cap",
-    "kv_budget_fraction",
-    "speculation_depth",
-    "quantization_tier",
-    "prefill_decode_split",
-    "priority_routing",
-)
-KnobName = Literal[
-    "batch_cap",
-    "kv_budget_fraction",
-    "speculation_depth",
-    "quantization_tier",
-    "prefill_decode_split",
-    "priority_routing",
-]
+    KnobName = str
+else:
+    KnobName = Literal[NAMES]
 ComponentName = Literal["throughput", "slo", "ttft", "itl", "cost", "memory", "stability"]
 NOMINAL_SEQUENCES = 256
 """Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on such GPUs)."""
@@ -83,7 +73,7 @@ class DeploymentSpec(Part):
 
 
 class KnobSpec(Part):
-    """Which knobs the agent turns, and how long costly ones rest between turns."""
+    """Which knobs an agent may change, and how many steps a knob must dwell at a value before its next change."""
 
     active: tuple[KnobName, ...]
     dwell_steps: dict[str, Count] = Field(default_factory=dict)
@@ -188,13 +178,14 @@ class Task(Part):
                 f"deployment.waiting_room needs {len(classes)} figures, one per class; "
                 f"got {len(self.deployment.waiting_room)}"
             )
-        unknown = set(self.knobs.dwell_steps) - set(KNOB_NAMES)
+        unknown = set(self.knobs.dwell_steps) - set(NAMES)
         if unknown:
-            raise ValueError(f"knobs.dwell_steps: unknown {sorted(unknown)}; allowed: {', '.join(KNOB_NAMES)}")
-        if "prefill_decode_split" in self.knobs.active and self.deployment.prefill_replicas == 0:
-            raise ValueError(
-                "prefill_decode_split is active, but deployment.prefill_replicas is 0: there is nothing to switch on"
-            )
+            raise ValueError(f"knobs.dwell_steps: unknown {sorted(unknown)}; allowed: {', '.join(NAMES)}")
+        for knob in KNOBS:
+            if knob.name in self.knobs.active and knob.needs and not getattr(self.deployment, knob.needs):
+                raise ValueError(
+                    f"{knob.name} is active, but deployment.{knob.needs} is 0: there is nothing to switch on"
+                )
         if self.workload.horizon_s < self.steps * self.window_s:
             raise ValueError(
                 f"workload.horizon_s must cover {self.steps * self.window_s:g} s of steps; "
@@ -233,8 +224,54 @@ class Task(Part):
 
     @cached_property
     def masked_knobs(self) -> tuple[str, ...]:
-        """Knobs that stay at their defaults whatever the action says."""
-        return tuple(name for name in KNOB_NAMES if name not in self.knobs.active)
+        """Knobs of the action that stay at their defaults whatever it says."""
+        return tuple(knob.name for knob in self.action_knobs if knob.name not in self.knobs.active)
+
+    @cached_property
+    def knob_table(self) -> tuple[Knob, ...]:
+        """All knobs, within the limits of this deployment."""
+        return tuple(knob.on(self.fleet) for knob in KNOBS)
+
+    @cached_property
+    def action_knobs(self) -> tuple[Knob, ...]:
+        """The knobs that actions of this task have: all but the optional ones it does not activate."""
+        return tuple(knob for knob in self.knob_table if not knob.is_optional or knob.name in self.knobs.active)
+
+    @property
+    def default_knobs(self) -> Array:
+        """A new row of the knob matrix, as the engine starts."""
+        return np.array([knob.default for knob in self.knob_table])
+
+    def knobs_from_mapping(self, action: Mapping[str, Any]) -> Array:
+        """A row of the knob matrix from wire names or aliases, within the limits of this deployment."""
+        return knobs_from_mapping(action, self.knob_table)
+
+    def check_limits(self, knobs: Array) -> None:
+        """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""
+        for knob in self.limited_knobs:
+            if knobs[knob.column] > knob.high:
+                knob.number(knob.wire(knobs[knob.column]))
+
+    @cached_property
+    def limited_knobs(self) -> tuple[Knob, ...]:
+        """Knobs whose range this deployment cuts."""
+        return tuple(knob for knob, row in zip(self.knob_table, KNOBS, strict=True) if knob.high < row.high)
+
+    @cached_property
+    def _action_columns(self) -> Array:
+        return np.array([knob.column for knob in self.action_knobs])
+
+    def knobs_from_action(self, action: Sequence[float]) -> Array:
+        """A row of the knob matrix from the values of `action_knobs`, as logs and journals keep them."""
+        knobs = self.default_knobs
+        knobs[self._action_columns] = action
+        return knobs
+
+    def action_from_knobs(self, knobs: Array) -> Array:
+        """The values of `action_knobs` in rows of the knob matrix; defaults where a row leaves them open (NaN)."""
+        whole = np.where(np.isnan(knobs), self.default_knobs, knobs)
+        action: Array = whole[..., self._action_columns]
+        return action
 
     @cached_property
     def window_ps(self) -> int:

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import FEATURE_NAMES, LEVELS, PolicyNetwork
+from llmserve_env.agents.policy import PolicyNetwork, feature_names, level_table
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.arrays import Array
+from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.plots import learning_plot
 from llmserve_env.evaluation.report import commit_of
 from llmserve_env.evaluation.seeds import SEED_RANGES
+from llmserve_env.tasks.task import Task
 from llmserve_env.training.settings import TrainingRun
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
@@ -77,7 +79,7 @@ def policy_network(layers: Layers, card: dict[str, Any]) -> PolicyNetwork:
 def validation_score(layers: Layers, run: TrainingRun) -> float:
     """Mean score over the run's tasks of the greedy policy, as agents will run it, on seeds of the tuning range."""
     seeds = list(SEED_RANGES["tuning"][: run.num_validation_episodes])
-    agent = _InTraining(layers)
+    agent = _InTraining(layers, run.tasks[0])
     scores = [result_of(agent.name, episode).score for task in run.tasks for episode in play(agent, task, seeds)]
     return float(np.mean(scores))
 
@@ -85,9 +87,10 @@ def validation_score(layers: Layers, run: TrainingRun) -> float:
 class _InTraining(PpoAgent):
     """The policy being trained, which no file holds yet."""
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, task: Task) -> None:
         super().__init__()
-        self._policy = policy_network(layers, {})
+        self._policy = policy_network(layers, {"levels": level_table(task)})
+        self._actions = ActionCodec(task)
 
     def reset(self, task: Any, rngs: Any) -> None:
         """Already loaded."""
@@ -149,7 +152,7 @@ class Record:
             "package_version": PACKAGE_VERSION,
             "commit": commit_of(Path(__file__).resolve().parent),
             "hyper_parameters": run.hyper_parameters.model_dump(mode="json"),
-            "features": FEATURE_NAMES,
-            "levels": LEVELS,
+            "features": feature_names(run.tasks[0]),
+            "levels": level_table(run.tasks[0]),
             "curve": self.curve,
         }

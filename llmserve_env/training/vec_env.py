@@ -11,8 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode_batch import EpisodeBatch
-from llmserve_env.env.features import NUM_FEATURES
-from llmserve_env.env.spaces import action_space, decode_discrete, observation_space
+from llmserve_env.env.spaces import ActionCodec, observation_space
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.task import Task
 
@@ -32,7 +31,11 @@ class ServingVecEnv(VecEnv):
         if min(sizes) == 0:
             raise ValueError(f"{num_envs} environments cannot be shared by {len(tasks)} tasks; use at least as many")
         self.render_mode = None
-        super().__init__(num_envs, observation_space(), action_space("discrete"))
+        offered = {tuple(knob.name for knob in task.action_knobs) for task in tasks}
+        if len(offered) > 1:
+            raise ValueError(f"one policy needs tasks with the same knobs; got {sorted(offered)}")
+        self._codec = ActionCodec(tasks[0])
+        super().__init__(num_envs, observation_space(tasks[0]), self._codec.space)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._batches = [EpisodeBatch.simulated(task, size) for task, size in zip(tasks, sizes, strict=True)]
         ends = np.cumsum(sizes)
@@ -53,10 +56,7 @@ class ServingVecEnv(VecEnv):
         self._returns[index] = 0.0
 
     def _observe(self) -> Array:
-        out = np.empty((self.num_envs, NUM_FEATURES), np.float32)
-        for batch, slots in zip(self._batches, self._slots, strict=True):
-            batch.fill_features(out[slots])
-        return out
+        return np.concatenate([batch.features() for batch in self._batches])
 
     def reset(self) -> Array:
         """Start all episodes."""
@@ -80,7 +80,7 @@ class ServingVecEnv(VecEnv):
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         """Serve one window in every slot."""
         began = _clocks()
-        knobs = decode_discrete(self._actions)
+        knobs = self._codec.decode(self._actions)
         rewards = np.empty(self.num_envs, np.float32)
         for batch, slots in zip(self._batches, self._slots, strict=True):
             batch.step(knobs[slots])

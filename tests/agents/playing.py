@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent, view_of
-from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -46,4 +45,5 @@ def view(task: str = "adversarial_multitenant", step: int = 5, metrics: dict[str
     row["slo_attainment"] = 1.0
     for name, value in (metrics or {}).items():
         row[name] = value
-    return AgentView(load_task(task), step, row, np.zeros(1), default_knobs()[None], None)
+    known = load_task(task)
+    return AgentView(known, step, row, np.zeros(1), known.default_knobs[None], None)

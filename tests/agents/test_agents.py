@@ -12,7 +12,7 @@ from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.heuristic import HeuristicAgent
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import AGENT_NAMES, BENCHMARKED, CEILINGS, make_agent
-from llmserve_env.engine.knobs import KNOBS, default_knobs
+from llmserve_env.engine.knobs import NAMES, named
 from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import SUITES, load_task
@@ -41,7 +41,7 @@ def test_a_view_is_a_copy() -> None:
     batch = batch_of("static_workload", [1])
     seen = view_of(batch, 0)
     seen.knobs[:], seen.metrics["queue_depth"] = 99.0, 99.0
-    assert batch.knobs[0].tolist() == default_knobs().tolist()
+    assert batch.knobs[0].tolist() == batch.task.default_knobs.tolist()
     assert batch.metrics[0]["queue_depth"] == 0.0
 
 
@@ -50,44 +50,45 @@ def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
     agent = make_agent("random")
     begin(agent, batch, [1, 2])
     drawn = np.array([agent.act(view_of(batch, 0)) for _ in range(200)])
-    for k, knob in enumerate(KNOBS):
-        assert drawn[..., k].min() >= knob.low
-        assert drawn[..., k].max() <= knob.high
-        assert len(np.unique(drawn[..., k])) > 1
+    for knob in batch.task.action_knobs:
+        values = named(drawn)[knob.name]
+        assert values.min() >= knob.low
+        assert values.max() <= knob.high
+        assert len(np.unique(values)) > 1
     assert not np.array_equal(drawn[:, 0], drawn[:, 1])
 
 
 def test_static_keeps_the_defaults() -> None:
     agent = make_agent("static")
-    assert agent.act(view())[0].tolist() == default_knobs().tolist()
+    seen = view()
+    agent.reset(seen.task, [stream(0, POLICY_STREAM)])
+    assert agent.act(seen)[0].tolist() == seen.task.default_knobs.tolist()
 
 
 class TestHeuristicRules:
-    def act(self, **metrics: float) -> list[float]:
+    def act(self, **metrics: float) -> dict[str, float]:
         agent = HeuristicAgent()
         agent.reset(load_task("adversarial_multitenant"), [stream(0, POLICY_STREAM)])
         usual = {"arrival_rate_rps": 30.0, "mean_prompt_tokens": 400.0}
         agent.act(view(step=1, metrics=usual))
-        chosen: list[float] = agent.act(view(step=2, metrics=usual | metrics))[0].tolist()
-        return chosen
+        return dict(zip(NAMES, agent.act(view(step=2, metrics=usual | metrics))[0].tolist(), strict=True))
 
-    def test_a_queue_grows_the_batch_and_turns_priorities_on(self) -> None:
+    def test_a_queue_grows_the_batch_and_switches_priorities_on(self) -> None:
         calm, pressed = self.act(active_requests=200), self.act(active_requests=200, queue_depth=100)
-        assert pressed[0] > calm[0]
-        assert (calm[5], pressed[5]) == (0.0, 1.0)
+        assert pressed["batch_cap"] > calm["batch_cap"]
+        assert (calm["priority_routing"], pressed["priority_routing"]) == (0.0, 1.0)
 
     def test_kv_follows_occupancy(self) -> None:
-        assert self.act(kv_cache_occupancy=0.2)[1] < self.act(kv_cache_occupancy=0.7)[1]
+        roomy, tight = (self.act(kv_cache_occupancy=share)["kv_budget_fraction"] for share in (0.2, 0.7))
+        assert roomy < tight
 
     def test_drafts_only_with_spare_compute_and_deeper_for_short_prompts(self) -> None:
-        assert self.act(active_requests=10, mean_prompt_tokens=100)[2] == 2
-        assert self.act(active_requests=10, mean_prompt_tokens=800)[2] == 1
-        assert self.act(active_requests=10, mean_prompt_tokens=3000)[2] == 0
-        assert self.act(active_requests=400, mean_prompt_tokens=100)[2] == 0
+        for active, prompt, depth in ((10, 100, 2), (10, 800, 1), (10, 3000, 0), (400, 100, 0)):
+            assert self.act(active_requests=active, mean_prompt_tokens=prompt)["speculation_depth"] == depth
 
     def test_a_surge_of_requests_or_of_their_length_lowers_precision(self) -> None:
-        assert [self.act(arrival_rate_rps=r)[3] for r in (20.0, 30.0, 50.0)] == [0, 0, 1]
-        assert [self.act(mean_prompt_tokens=n)[3] for n in (300.0, 400.0, 3000.0)] == [0, 0, 1]
+        assert [self.act(arrival_rate_rps=r)["quantization_tier"] for r in (20.0, 30.0, 50.0)] == [0, 0, 1]
+        assert [self.act(mean_prompt_tokens=n)["quantization_tier"] for n in (300.0, 400.0, 3000.0)] == [0, 0, 1]
 
     def test_between_surge_and_calm_the_precision_stays(self) -> None:
         agent = HeuristicAgent()
@@ -96,8 +97,8 @@ class TestHeuristicRules:
         agent.act(view(step=1, metrics=metrics))
         between = view(step=2, metrics=metrics)
         for tier in (0.0, 1.0):
-            between.knobs[0, 3] = tier
-            assert agent.act(between)[0, 3] == tier
+            named(between.knobs)["quantization_tier"] = tier
+            assert named(agent.act(between))["quantization_tier"] == tier
 
 
 def test_the_heuristic_beats_the_defaults_where_everything_acts() -> None:
@@ -120,6 +121,6 @@ def test_an_agent_on_the_wire_cannot_act_on_features_it_does_not_have() -> None:
 
 
 def test_a_constant_is_the_same_for_every_episode() -> None:
-    knobs = np.array([64, 0.5, 0, 1, 0, 1.0])
     batch = batch_of("adversarial_multitenant", [1, 2, 3])
+    knobs = batch.task.knobs_from_mapping({"batch_cap": 64, "quantization_tier": "INT8", "priority_routing": True})
     assert ConstantAgent(knobs).act(view_of(batch, 0)).tolist() == [knobs.tolist()] * 3

@@ -10,11 +10,13 @@ import pytest
 
 from llmserve_env.agents.llm import LlmAgent, LlmSettings, ModelCallError
 from llmserve_env.agents.llm_prompt import action_schema, parse_action
-from llmserve_env.engine.knobs import NAMES, default_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import InvalidActionError, MissingCredentialError
+from llmserve_env.tasks.catalog import load_task
 from tests.agents.playing import batch_of, begin, rewards, view
 from tests.openai_server import OpenAIServer, openai_server
 
+TASK = load_task("adversarial_multitenant")
 ACTION: dict[str, Any] = {
     "batch_cap": 128,
     "kv_budget_fraction": 0.6,
@@ -47,7 +49,7 @@ def test_the_model_is_asked_for_the_action_schema_at_temperature_zero() -> None:
     asked = server.requests[-1]
     assert asked["path"] == "/v1/chat/completions"
     assert asked["temperature"] == 0.0
-    assert asked["response_format"]["json_schema"]["schema"] == action_schema()
+    assert asked["response_format"]["json_schema"]["schema"] == action_schema(TASK)
     system, user = (message["content"] for message in asked["messages"])
     assert "interactive: first token within 200 ms" in system
     windows = [json.loads(line)["window"] for line in user.splitlines() if line.startswith("{")]
@@ -64,7 +66,7 @@ def test_an_answer_that_is_no_action_changes_nothing_and_is_counted(answer: str)
         batch = batch_of("static_workload", [1])
         begin(agent, batch, [1])
         chosen = agent.act(view("static_workload", step=0))
-    assert chosen[0].tolist() == default_knobs().tolist()
+    assert chosen[0].tolist() == batch.task.default_knobs.tolist()
     assert agent.usage.unparsable == 1
     assert agent.usage.report(agent.settings)["problems"]
 
@@ -106,7 +108,7 @@ def test_the_price_of_an_unlisted_model_is_not_invented() -> None:
 
 
 def test_every_field_of_an_answer_is_required() -> None:
-    assert parse_action(json.dumps(ACTION)).tolist() == [128.0, 0.6, 0.0, 1.0, 0.0, 1.0]
-    for name in NAMES:
+    assert mapping_from_knobs(parse_action(json.dumps(ACTION), TASK), TASK.action_knobs) == ACTION
+    for name in ACTION:
         with pytest.raises(InvalidActionError, match="exactly the fields"):
-            parse_action(json.dumps({key: value for key, value in ACTION.items() if key != name}))
+            parse_action(json.dumps({key: value for key, value in ACTION.items() if key != name}), TASK)

@@ -11,16 +11,24 @@ from llmserve_env.agents import planner
 from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.forecast import Forecast
-from llmserve_env.agents.plans import FIXED, TIER, Plans, candidate_plans
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.agents.plans import FIXED, Plans, candidate_plans
+from llmserve_env.engine.knobs import NAMES, default_knobs, named
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.catalog import load_task
-from llmserve_env.tasks.task import KNOB_NAMES
 from llmserve_env.workloads import schedule
 from tests.agents.playing import batch_of, begin, rewards, view
 
-KNOBS = np.array([64.0, 0.6, 1.0, 1.0, 1.0, 1.0])
+KNOBS = load_task("adversarial_multitenant").knobs_from_mapping(
+    {
+        "batch_cap": 64,
+        "kv_budget_fraction": 0.6,
+        "speculation_depth": 1,
+        "quantization_tier": "INT8",
+        "prefill_decode_split": True,
+        "priority_routing": True,
+    }
+)
 
 
 @pytest.fixture(autouse=True)
@@ -99,18 +107,20 @@ def test_the_clairvoyant_plays_against_what_really_comes() -> None:
 
 def test_a_pool_follows_its_use_unless_its_plan_says_otherwise() -> None:
     plans = Plans(np.tile(KNOBS, (1, 3, 1)), np.array([[0.1, 0.1, FIXED]]))
-    assert plans.at(0, np.array([0.25, 0.95, 0.25]))[:, 1].tolist() == [0.35, 1.0, KNOBS[1]]
+    budgets = named(plans.at(0, np.array([0.25, 0.95, 0.25])))["kv_budget_fraction"]
+    assert budgets.tolist() == [0.35, 1.0, named(KNOBS)["kv_budget_fraction"]]
 
 
-def test_plans_turn_only_knobs_that_act_and_go_on_alike() -> None:
-    defaults = default_knobs()
+def test_plans_change_only_active_knobs_and_continue_alike() -> None:
     for name in ("static_workload", "bursty_workload", "adversarial_multitenant"):
         task = load_task(name)
+        defaults = task.default_knobs
         plans = candidate_plans(task, defaults, defaults, (0.1, 0.2), num_steps=6)
-        masked = [k for k, knob in enumerate(KNOB_NAMES) if knob not in task.knobs.active]
-        assert (plans.knobs[:, :, masked] == defaults[masked]).all()
-        later = np.delete(plans.knobs[5], TIER, axis=1)
-        assert (later == later[0]).all()
+        for knob in set(NAMES) - set(task.knobs.active):
+            assert (named(plans.knobs)[knob] == named(defaults)[knob]).all()
+        for knob in set(NAMES) - {"quantization_tier"}:
+            later = named(plans.knobs[5])[knob]
+            assert (later == later[0]).all()
         assert (plans.margins[5] == 0.1).all()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import FEATURE_NAMES, LEVELS, load_policy
+from llmserve_env.agents.policy import feature_names, level_table, load_policy
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -18,6 +18,7 @@ from llmserve_env.tasks.catalog import load_task
 from llmserve_env.version import ENVIRONMENT_VERSION
 from tests.agents.playing import rewards
 
+FEATURE_NAMES, LEVELS = feature_names(load_task("static_workload")), level_table(load_task("static_workload"))
 NUM_LOGITS = sum(map(len, LEVELS))
 
 
@@ -77,7 +78,8 @@ def test_a_policy_plays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"environment_version": "0"}, {"features": FEATURE_NAMES[1:]}, {"tasks": {"static_workload": 99}}]
+    "changes",
+    [{"environment_version": "0"}, {"features": [*FEATURE_NAMES[1:], "other"]}, {"tasks": {"static_workload": 99}}],
 )
 def test_a_policy_of_another_version_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = write(tmp_path, preferring([0] * 6), card(**changes))
@@ -92,5 +94,5 @@ def test_a_policy_of_another_task_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_network_of_another_shape_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a policy"):
+    with pytest.raises(ConfigError, match="not of one policy"):
         load_policy(write(tmp_path, [0.0] * (NUM_LOGITS - 1), card()))

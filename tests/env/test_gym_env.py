@@ -1,4 +1,4 @@
-"""The Gymnasium doors: contract, determinism, spaces, and equality of the single and the vector environment."""
+"""The Gymnasium environments: contract, determinism, spaces, and equality of the single and the vector environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import llmserve_env
-from llmserve_env.env.features import FEATURES, NUM_FEATURES
+from llmserve_env.env.features import FEATURES
 from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.env.spaces import decode_box, decode_discrete
+from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.env.vector_env import LLMServeVectorEnv
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 
@@ -72,7 +72,7 @@ def test_masked_knobs_keep_their_defaults_and_are_reported() -> None:
     assert set(info["held_knobs"]) == set(env.task.masked_knobs)
 
 
-def test_a_resting_knob_keeps_its_value_until_its_dwell_is_over() -> None:
+def test_a_changed_knob_keeps_its_value_until_its_dwell_is_over() -> None:
     env = LLMServeGymEnv("adversarial_multitenant")
     dwell = env.task.knobs.dwell_steps["quantization_tier"]
     env.reset(seed=0)
@@ -116,14 +116,17 @@ def test_the_vector_environment_resets_on_the_step_after_the_end() -> None:
 def test_make_vec_builds_the_native_environment() -> None:
     vector = gym.make_vec(IDS[0], num_envs=4)
     assert isinstance(vector.unwrapped, LLMServeVectorEnv)
-    assert vector.observation_space.shape == (4, NUM_FEATURES)
+    assert vector.observation_space.shape == (4, len(FEATURES))
 
 
 def test_discrete_levels_and_box_numbers_cover_the_knobs_ranges() -> None:
-    lowest, highest = decode_box(np.full((1, 6), -1.0))[0], decode_box(np.full((1, 6), 1.0))[0]
-    assert lowest.tolist() == [1, 0.1, 0, 0, 0, 0]
-    assert highest.tolist() == [512, 1.0, 8, 2, 1, 1]
-    assert decode_discrete(np.zeros((1, 6), int))[0].tolist() == [8, 0.1, 0, 0, 0, 0]
+    task = llmserve_env.load_task("static_workload")
+    ends = (ActionCodec(task, "box").decode(np.full((1, 6), end))[0] for end in (-1.0, 1.0))
+    lowest, highest = (task.action_from_knobs(knobs).tolist() for knobs in ends)
+    assert lowest == [1, 0.1, 0, 0, 0, 0]
+    assert highest == [512, 1.0, 8, 2, 1, 1]
+    first_levels = ActionCodec(task, "discrete").decode(np.zeros((1, 6), int))
+    assert task.action_from_knobs(first_levels).tolist() == [[8, 0.1, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -158,4 +161,4 @@ def test_rendering_shows_the_window_and_draws_the_episode() -> None:
 
 def test_features_have_one_name_each() -> None:
     names = [name for name, _ in FEATURES]
-    assert len(names) == len(set(names)) == NUM_FEATURES
+    assert len(names) == len(set(names)) == 38

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 
 from llmserve_env.agents.agent import AgentView
@@ -30,11 +29,18 @@ GOLDEN = [
 
 
 def test_golden_lines() -> None:
-    knobs = np.array([64, 0.5, 2, 2, 1, 0.0])
+    action = {
+        "batch_cap": 64,
+        "kv_budget_fraction": 0.5,
+        "speculation_depth": 2,
+        "quantization_tier": "INT4",
+        "prefill_decode_split": True,
+        "priority_routing": False,
+    }
     assert [
         start_line("static_workload", "gpt-4.1-mini"),
-        step_line(1, knobs, -0.531, False, None),
-        step_line(2, knobs, 0.1, True, "unparsable answer:\n two  lines"),
+        step_line(1, action, -0.531, False, None),
+        step_line(2, action, 0.1, True, "unparsable answer:\n two  lines"),
         end_line(True, [-0.531, 0.1], 0.1234),
     ] == GOLDEN
 

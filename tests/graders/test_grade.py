@@ -84,9 +84,7 @@ def test_reordered_actions_are_refused() -> None:
     episode = Episode("static_workload")
     episode.reset(SEED)
     for step in range(20):
-        knobs = default_knobs()
-        knobs[0] = 8.0 if step < 10 else 128.0
-        episode.step(knobs)
+        episode.step(episode.task.knobs_from_mapping({"batch_cap": 8 if step < 10 else 128}))
     log = episode.log()
     with pytest.raises(InvalidLogError, match="claims a reward"):
         grade(replace(log, actions=log.actions[::-1]))

@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.server.errors import STATUS, UnknownSessionError, status_of
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
-from llmserve_env.tasks.task import KNOB_NAMES
 
 ENDPOINTS = (
     "/health",
@@ -50,9 +50,11 @@ def test_tasks_say_what_a_client_needs(client: TestClient) -> None:
     assert list(found)[:3] == list(BENCHMARK)
     static = found["static_workload"]
     assert static["active_knobs"] == list(load_task(1).knobs.active)
-    assert set(static["active_knobs"]) | set(static["masked_knobs"]) == set(KNOB_NAMES)
+    assert set(static["active_knobs"]) | set(static["masked_knobs"]) == {
+        knob.name for knob in load_task(1).action_knobs
+    }
     assert all(task["episode_length"] == load_task(name).steps for name, task in found.items())
-    assert set(answer["action_schema"]["properties"]) - {"metadata"} == set(KNOB_NAMES)
+    assert set(answer["action_schema"]["properties"]) - {"metadata"} == set(NAMES)
 
 
 def test_observations_follow_the_published_schema(client: TestClient) -> None:

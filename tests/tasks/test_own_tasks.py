@@ -134,7 +134,7 @@ def test_a_freeze_that_fails_leaves_no_references(tmp_path: Path) -> None:
 
 
 def test_a_tuned_constant_lies_beside_the_file(frozen: Task) -> None:
-    knobs = np.array([96.0, 0.4, 0, 1, 0, 0])
+    knobs = frozen.knobs_from_mapping({"batch_cap": 96, "kv_budget_fraction": 0.4, "quantization_tier": "INT8"})
     path = record(frozen, TunedConstant(knobs, 0.5), "llmserve tune frozen_own.yaml", 4, 2)
     assert frozen.file is not None and path == constant_file(frozen) == frozen.file.with_suffix(".tuned.json")
     assert tuned_knobs(frozen).tolist() == knobs.tolist()

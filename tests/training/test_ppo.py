@@ -12,7 +12,7 @@ import torch
 
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.env.features import NUM_FEATURES
+from llmserve_env.env.features import FEATURES
 from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.checkpoint import load_checkpoint, policy_layers, save_checkpoint
@@ -42,7 +42,7 @@ def run_in(folder: Path, **changes: object) -> TrainingRun:
 
 def test_the_policy_without_torch_is_the_policy_that_was_trained(tmp_path: Path) -> None:
     model = make_model(run_in(tmp_path), ServingVecEnv([load_task("static_workload")], 8, seed=0))
-    features = np.random.default_rng(0).normal(size=(200, NUM_FEATURES)).astype(np.float32)
+    features = np.random.default_rng(0).normal(size=(200, len(FEATURES))).astype(np.float32)
     greedy, _ = model.predict(features, deterministic=True)
     none_in_force = np.full((200, 6), np.nan)
     assert np.array_equal(policy_network(policy_layers(model), {}).levels(features, none_in_force), greedy)

@@ -18,7 +18,7 @@ from llmserve_env.backends.real.provider import Applied, Call, Gauges, Provider
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
 from llmserve_env.backends.real.vllm_provider import VllmProvider
-from llmserve_env.engine.knobs import default_knobs, mapping_from_knobs
+from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import FINISHED
 from llmserve_env.errors import EpisodeStateError, ProviderError
 from llmserve_env.request_table import RequestTable
@@ -75,7 +75,7 @@ class LiveBackend:
         self.stopped, self._number, self._failures = None, {}, {}
         self.window_usd = self._billed_usd = 0.0
         self._cursor = self._skipped = self._shortened = self._num_windows = 0
-        self._applied = provider.apply(mapping_from_knobs(default_knobs().tolist()))
+        self._applied = provider.apply(mapping_from_knobs(self.task.default_knobs.tolist()))
         self._gauges = provider.gauges()
         self.origin_s = self._closed_at_s = self._ends_at_s = time.monotonic()
 

@@ -15,6 +15,7 @@ import openai
 from llmserve_env.backends.real.limiter import Limiter
 from llmserve_env.backends.real.provider import Applied, Call, Gauges, Piece, StreamError
 from llmserve_env.backends.real.settings import KEY_VARIABLE, RealSettings
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.errors import ProviderError
 
 WORDS = (
@@ -36,6 +37,8 @@ WORDS = (
 """Common words: one token each to most tokenizers."""
 CHAT_TOKENS = 8
 """Roughly what a chat template adds to a message; the bill uses the API's own count."""
+KEPT_BY_US = ("batch_cap", "priority_routing")
+"""Knobs that need nothing of the API."""
 FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
@@ -66,12 +69,7 @@ class OpenAIProvider:
     name = "openai"
     is_metered = True
     unsupported: Mapping[str, str] = MappingProxyType(
-        {
-            "kv_budget_fraction": "the API does not offer it",
-            "speculation_depth": "the API does not offer it",
-            "quantization_tier": "the API does not offer it",
-            "prefill_decode_split": "the API does not offer it",
-        }
+        {name: "the API does not offer it" for name in NAMES if name not in KEPT_BY_US}
     )
 
     def __init__(self, settings: RealSettings) -> None:
@@ -117,7 +115,7 @@ class OpenAIProvider:
     def apply(self, knobs: Mapping[str, Any]) -> Applied:
         assert self.limiter is not None
         self.limiter.configure(int(knobs["batch_cap"]), bool(knobs["priority_routing"]))
-        return Applied({name: knobs[name] for name in ("batch_cap", "priority_routing")}, dict(self.unsupported))
+        return Applied({name: knobs[name] for name in KEPT_BY_US}, dict(self.unsupported))
 
     def gauges(self) -> Gauges:
         assert self.limiter is not None

@@ -16,19 +16,26 @@ from llmserve_env.backends.real.plugin.llmserve_steering.control import Status, 
 from llmserve_env.backends.real.prometheus import read_totals
 from llmserve_env.backends.real.provider import Applied, Call, Gauges, Piece
 from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.errors import ConfigError, ProviderError
 
 FIRST_TOKEN_ID = 10
 """Ids below are special to most tokenizers."""
-RESTART = "needs a restart of the server with other options; docs/real.md has its measured cost"
+REASONS = {
+    "restart": "needs a restart of the server with other options; docs/real.md has its measured cost",
+    "never": "vLLM has nothing like it",
+}
+"""Why a knob that a running server does not take is held."""
 
 
 class VllmProvider(OpenAIProvider):
-    """Batch cap, KV budget, speculation depth and priorities at run time; tier and split need a restart."""
+    """Applies every knob that the table calls `running`; the others are held."""
 
     name = "vllm"
     is_metered = False
-    unsupported: Mapping[str, str] = MappingProxyType({"quantization_tier": RESTART, "prefill_decode_split": RESTART})
+    unsupported: Mapping[str, str] = MappingProxyType(
+        {knob.name: REASONS[knob.live] for knob in KNOBS if knob.live in REASONS}
+    )
 
     def __init__(self, settings: RealSettings) -> None:
         if settings.base_url is None or settings.control_dir is None:

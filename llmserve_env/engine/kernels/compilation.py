@@ -24,6 +24,7 @@ def source_digest() -> str:
             engine / "layout.py",
             engine / "state.py",
             engine / "costs.py",
+            engine / "knobs.py",
             engine / "deployment.py",
         ]
     )

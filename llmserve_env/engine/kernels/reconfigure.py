@@ -1,29 +1,29 @@
-"""What turning a knob sets in motion: rolling reloads of a tier, prefill replicas coming and going."""
+"""What changing a knob starts: rolling reloads of a tier, prefill replicas that come into service or leave it."""
 
 from __future__ import annotations
+
+from numba import literal_unroll
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
 from llmserve_env.engine.kernels.routing import evacuate, move_waiting
+from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.layout import SPLIT_OFF, SPLIT_STARTING, SPLIT_UP
 
 
 @rare_kernel
 def apply_knobs(sim, knobs):
-    """Take over the knobs at the start of a window."""
+    """Copy the knobs into the environment's record at the start of a window, and start what their changes require."""
     environment = sim.environment
     resized = environment.kv_budget_fraction != knobs.kv_budget_fraction
     resized = resized or (environment.speculation_depth > 0) != (knobs.speculation_depth > 0)
-    environment.batch_cap = int(knobs.batch_cap)
-    environment.kv_budget_fraction = knobs.kv_budget_fraction
-    environment.speculation_depth = int(knobs.speculation_depth)
-    environment.quantization_tier = int(knobs.quantization_tier)
-    environment.priority_routing = int(knobs.priority_routing)
+    for name in literal_unroll(NAMES):
+        environment[name] = knobs[name]
     if resized:
         for r in range(sim.replicas.shape[0]):
             sim.replicas[r].pool_is_stale = 1
     roll(sim, environment.now_ps)
-    set_split(sim, int(knobs.prefill_decode_split))
+    set_split(sim, environment.prefill_decode_split)
 
 
 @rare_kernel
@@ -57,7 +57,6 @@ def finish_reload(sim, at_ps):
 def set_split(sim, is_on):
     """Request prefill replicas, cancel the request, or send them away."""
     deployment, environment = sim.deployment, sim.environment
-    environment.prefill_decode_split = is_on
     at = environment.now_ps
     if is_on and environment.split == SPLIT_OFF and deployment.num_prefill_replicas > 0:
         environment.split = SPLIT_STARTING

@@ -8,7 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS, default_knobs
+from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.capacity.load import TierLoad, tier_load
@@ -75,8 +75,8 @@ def check_task(task: Task, num_episodes: int = 3, runner: Runner | None = None) 
     loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task))
     idle = {}
     for load in loads:
-        knobs = default_knobs()
-        knobs[3] = load.tier
+        knobs = task.default_knobs
+        named(knobs)["quantization_tier"] = load.tier
         quiet = at_rate(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
         idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner)[0]
     best = halve(
@@ -86,7 +86,7 @@ def check_task(task: Task, num_episodes: int = 3, runner: Runner | None = None) 
         num_seeds=num_episodes,
         runner=runner,
     ).best
-    defaults = play_constants(task, default_knobs()[None], seeds, runner)[0]
+    defaults = play_constants(task, task.default_knobs[None], seeds, runner)[0]
     effects = tuple(_effect(task, name, best.knobs, seeds, runner) for name in task.knobs.active)
     return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.outcome, effects)
 
@@ -103,8 +103,7 @@ class _Load:
 
 
 def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner) -> KnobEffect:
-    index = next(k for k, knob in enumerate(KNOBS) if knob.name == name)
-    values = KNOBS[index].levels
+    values = next(knob.levels for knob in task.knob_table if knob.name == name)
     rows = np.tile(base, (len(values), 1))
-    rows[:, index] = values
+    named(rows)[name] = values
     return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import saturated, with_changes
@@ -16,7 +16,6 @@ OVERLOADS = (4.0, 16.0, 64.0)
 BEHIND = 0.8
 """Share of the offered requests below which a fleet has fallen behind."""
 SATURATION_SEED = 0
-BATCH_CAP, TIER = 0, 3
 LARGE_BATCH = 256
 
 
@@ -32,12 +31,14 @@ class TierLoad:
 
 def tier_load(task: Task, tier: int, mean_rps: float) -> TierLoad:
     """Finished requests per second at saturation, with large batches and the whole KV pool."""
-    knobs = default_knobs()
-    knobs[BATCH_CAP], knobs[TIER] = LARGE_BATCH, tier
+    knobs = task.default_knobs
+    changes = {"batch_cap": LARGE_BATCH, "quantization_tier": tier}
+    for name, value in changes.items():
+        named(knobs)[name] = value
     finished_rps = 0.0
     for factor in OVERLOADS:
-        # Capacity is that of the fleet, whether or not the task lets an agent turn these knobs.
-        overloaded = with_changes(saturated(task, factor), knobs={"active": ["batch_cap", "quantization_tier"]})
+        # Capacity is that of the fleet, whether or not the task lets an agent change these knobs.
+        overloaded = with_changes(saturated(task, factor), knobs={"active": [*changes]})
         finished_rps = _finished_rps(overloaded, knobs)
         if finished_rps < BEHIND * factor * mean_rps:
             break

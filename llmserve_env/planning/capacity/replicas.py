@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants
@@ -91,12 +91,18 @@ class Fleets:
 
 
 def candidates(task: Task, tier: int) -> Array:
-    """Knobs worth trying on a fleet of one tier: batch caps, drafts and orders of service, with the whole KV pool."""
-    active, rests = task.knobs.active, default_knobs()
-    caps = BATCH_CAPS if "batch_cap" in active else (rests[0],)
-    depths = DEPTHS if "speculation_depth" in active else (0.0,)
-    orders = (0.0, 1.0) if "priority_routing" in active and len(task.workload.classes) > 1 else (0.0,)
-    return np.array([(cap, 1.0, depth, tier, 0.0, order) for cap, depth, order in product(caps, depths, orders)])
+    """Knobs worth trying on a fleet of a tier: batch caps, drafts and order of service, with the whole KV pool."""
+    tried: dict[str, tuple[float, ...]] = {"batch_cap": BATCH_CAPS, "speculation_depth": DEPTHS}
+    if len(task.workload.classes) > 1:
+        tried["priority_routing"] = (0.0, 1.0)
+    moved = {name: values for name, values in tried.items() if name in task.knobs.active}
+    rows = np.tile(task.default_knobs, (len([*product(*moved.values())]), 1))
+    knobs = named(rows)
+    knobs["quantization_tier"] = tier
+    for row, values in zip(knobs, product(*moved.values()), strict=True):
+        for name, value in zip(moved, values, strict=True):
+            row[name] = value
+    return rows
 
 
 def worst_class(task: Task, outcome: Outcome) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS, mapping_from_knobs
+from llmserve_env.engine.knobs import KNOB, mapping_from_knobs, named
 from llmserve_env.graders.references import freeze_command, has_references
 from llmserve_env.planning.capacity.checking import MATTERS, KnobEffect, TaskCheck
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
@@ -19,15 +19,15 @@ SAFE_ATTAINMENT = 0.95
 
 def knob_value(name: str, value: float) -> str:
     """A knob's value as an operator writes it."""
-    kind = next(knob.kind for knob in KNOBS if knob.name == name)
-    if kind == "tier":
-        return TIER_NAMES[int(value)]
-    return ("on" if value else "off") if kind == "bool" else f"{value:g}"
+    knob = KNOB[name]
+    if knob.kind == "tier":
+        return str(knob.wire(value))
+    return ("on" if value else "off") if knob.kind == "bool" else f"{value:g}"
 
 
-def knobs_text(knobs: Any) -> str:
-    """All knobs in one line."""
-    return ", ".join(f"{name} {value}" for name, value in mapping_from_knobs(knobs).items())
+def knobs_text(task: Task, knobs: Array) -> str:
+    """The task's knobs in one line."""
+    return ", ".join(f"{name} {value}" for name, value in mapping_from_knobs(knobs, task.action_knobs).items())
 
 
 def check_text(task: Task, found: TaskCheck) -> str:
@@ -38,7 +38,7 @@ def check_text(task: Task, found: TaskCheck) -> str:
             *_traffic_lines(task, found),
             *_load_lines(task, found),
             *_promise_lines(task, found),
-            *_knob_lines(found),
+            *_knob_lines(task, found),
             _reference_line(task),
         ]
     )
@@ -88,8 +88,8 @@ def _promise_lines(task: Task, found: TaskCheck) -> list[str]:
     return lines
 
 
-def _knob_lines(found: TaskCheck) -> list[str]:
-    lines = [f"  best constant of a short search: {knobs_text(found.best_knobs)}"]
+def _knob_lines(task: Task, found: TaskCheck) -> list[str]:
+    lines = [f"  best constant of a short search: {knobs_text(task, found.best_knobs)}"]
     for effect in sorted(found.effects, key=lambda e: -e.span):
         lines.append(f"  knob {effect.name:<21}{effect.span:>6.3f} reward per step{_effect_remark(effect)}")
     return lines
@@ -136,5 +136,7 @@ def capacity_text(task: Task, found: Sequence[TierCapacity]) -> str:
     )
 
 
-def _short_knobs(knobs: Any) -> str:
-    return f"batch {knobs[0]:g}, drafts {knobs[2]:g}, {'priority' if knobs[5] else 'fcfs'}"
+def _short_knobs(values: Array) -> str:
+    knobs = named(values)
+    order = "priority" if knobs["priority_routing"] else "fcfs"
+    return f"batch {knobs['batch_cap']:g}, drafts {knobs['speculation_depth']:g}, {order}"

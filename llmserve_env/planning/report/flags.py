@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.knobs import Knob, named
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.task import Task
 
@@ -49,49 +50,59 @@ def hub_name(model: str) -> str:
 
 def memory_utilisation(task: Task, knobs: Array) -> float:
     """Share of the card that weights, activations and the chosen share of the KV pool take."""
-    fleet, tier = task.fleet, fleet_tier(knobs)
-    held = fleet.costs.tiers[tier].weight_bytes + (fleet.costs.draft.weight_bytes if knobs[2] > 0 else 0)
-    fixed = held + fleet.activation_reserve_bytes
-    pool = knobs[1] * (fleet.memory_limit_bytes - fixed)
+    fleet, chosen = task.fleet, named(knobs)
+    draft = fleet.costs.draft.weight_bytes if chosen["speculation_depth"] > 0 else 0
+    weights = fleet.costs.tiers[int(chosen["quantization_tier"])].weight_bytes
+    fixed = weights + draft + fleet.activation_reserve_bytes
+    pool = chosen["kv_budget_fraction"] * (fleet.memory_limit_bytes - fixed)
     return float((fixed + pool) / fleet.costs.memory_bytes)
-
-
-def fleet_tier(knobs: Array) -> int:
-    """Index of the tier."""
-    return int(knobs[3])
 
 
 def vllm_flags(task: Task, knobs: Array) -> list[Flag]:
     """What to start every replica with."""
-    spec, tier = task.deployment, TIER_NAMES[fleet_tier(knobs)]
-    profile = load_profile(spec.profile)
-    blocks = task.fleet.num_blocks(float(knobs[1]), fleet_tier(knobs), bool(knobs[2] > 0))
+    chosen = [flag for knob in task.knob_table if knob.flag for flag in _knob_flags(task, knobs, knob, knob.flag)]
+    names = {flag.name for flag in chosen}
+    return chosen + [flag for flag in _deployment_flags(task) if flag.name not in names]
+
+
+def _knob_flags(task: Task, knobs: Array, knob: Knob, flag: str) -> list[Flag]:
+    """The flags of one knob; none where its value is what vLLM does without a flag."""
+    chosen = named(knobs)
+    value = float(chosen[knob.name])
+    match knob.name:
+        case "kv_budget_fraction":
+            drafts = bool(chosen["speculation_depth"] > 0)
+            blocks = task.fleet.num_blocks(value, int(chosen["quantization_tier"]), drafts)
+            why = f"weights, activations and {value:.0%} of the remaining memory for KV"
+            return [
+                Flag(flag, f"{memory_utilisation(task, knobs):.3f}", why),
+                Flag(ALTERNATIVE, str(blocks), "instead: the same KV pool as a count of blocks of 16 tokens"),
+            ]
+        case "quantization_tier":
+            quantization, checkpoint = CHECKPOINTS[TIER_NAMES[int(value)]]
+            return [Flag(flag, quantization, checkpoint)] if quantization else []
+        case "speculation_depth":
+            draft = hub_name(load_profile(task.deployment.profile).draft.name)
+            config = json.dumps({"model": draft, "num_speculative_tokens": int(value)})
+            return [Flag(flag, config, knob.meaning)] if value else []
+        case "priority_routing":
+            return [Flag(flag, "priority", "send `priority` with each request, 0 the most urgent")] if value else []
+    return [Flag(flag, f"{value:g}", knob.meaning)]
+
+
+def _deployment_flags(task: Task) -> list[Flag]:
+    """Flags that follow from the task's deployment, whatever the knobs."""
+    spec = task.deployment
     flags = [
-        Flag("--max-num-seqs", f"{knobs[0]:g}", "batch cap"),
         Flag("--max-num-batched-tokens", str(spec.token_budget), "tokens per iteration"),
         Flag("--max-model-len", str(spec.max_model_len), "context window"),
-        Flag(
-            "--gpu-memory-utilization",
-            f"{memory_utilisation(task, knobs):.3f}",
-            f"weights, activations and {knobs[1]:.0%} of the rest for KV",
-        ),
-        Flag(ALTERNATIVE, str(blocks), "instead: the same KV pool as a count of blocks of 16 tokens"),
     ]
-    quantization, checkpoint = CHECKPOINTS[tier]
-    if quantization:
-        flags.append(Flag("--quantization", quantization, checkpoint))
-    if knobs[2] > 0:
-        config = json.dumps({"model": hub_name(profile.draft.name), "num_speculative_tokens": int(knobs[2])})
-        flags.append(Flag("--speculative-config", config, "draft tokens per sequence and iteration"))
-    if knobs[5]:
-        flags.append(Flag("--scheduling-policy", "priority", "send `priority` with each request, 0 the most urgent"))
     if spec.long_prefill_threshold:
         flags.append(
             Flag("--long-prefill-token-threshold", str(spec.long_prefill_threshold), "of one prompt at a time")
         )
     caching = "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching"
-    flags.append(Flag(caching, "", "as in the task"))
-    return flags
+    return [*flags, Flag(caching, "", "as in the task")]
 
 
 def vllm_command(task: Task, knobs: Array) -> str:

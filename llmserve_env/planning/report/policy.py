@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.engine.knobs import NAMES, named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.tasks.task import Task
 
@@ -39,19 +39,21 @@ def traffic_levels(episodes: Sequence[PlayedEpisode]) -> list[TrafficLevel]:
     window_s = episodes[0].task.window_s
     arrived = np.concatenate([e.trajectory.window["arrived_prompt_tokens"][:-1] for e in episodes])
     requests = np.concatenate([e.trajectory.window["arrived"][:-1] for e in episodes])
-    knobs = np.concatenate([e.trajectory.knobs[1:] for e in episodes])
+    knobs = named(np.concatenate([e.trajectory.knobs[1:] for e in episodes]))
     slo = np.concatenate([e.trajectory.terms["slo"][1:] for e in episodes])
     rank = np.argsort(np.argsort(arrived, kind="stable"), kind="stable") / max(len(arrived) - 1, 1)
     levels = []
     for name, low, high in LEVELS:
         rows = (rank >= low) & ((rank < high) | (high == 1.0))
-        tiers = np.bincount(knobs[rows, 3].astype(int), minlength=len(TIER_NAMES)) / max(int(rows.sum()), 1)
+        tiers = np.bincount(knobs["quantization_tier"][rows].astype(int), minlength=len(TIER_NAMES)) / max(
+            int(rows.sum()), 1
+        )
         levels.append(
             TrafficLevel(
                 name,
                 float(requests[rows].mean() / window_s),
                 float(arrived[rows].mean() / window_s),
-                {knob.name: float(knobs[rows, k].mean()) for k, knob in enumerate(KNOBS)},
+                {name: float(knobs[name][rows].mean()) for name in NAMES},
                 dict(zip(TIER_NAMES, tiers.tolist(), strict=True)),
                 float(slo[rows].mean()),
             )

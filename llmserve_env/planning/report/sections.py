@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import NAMES
+from llmserve_env.engine.knobs import NAMES, named
 from llmserve_env.evaluation.markup import bullets, figure, grid, inline, paragraph, section, table
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
 from llmserve_env.planning.capacity.text import knob_value
@@ -28,13 +29,6 @@ from llmserve_env.planning.report.policy import sentences, traffic_levels
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 from llmserve_env.workloads import sample
 
-SHORT_NAMES = {
-    "batch_cap": "batch cap",
-    "kv_budget_fraction": "KV budget",
-    "speculation_depth": "drafts",
-    "prefill_decode_split": "split",
-    "priority_routing": "priority",
-}
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 
@@ -201,6 +195,10 @@ def _control_row(played: ControlResult) -> list[str]:
     ]
 
 
+def _knob(name: str, episode: Any) -> Any:
+    return named(episode.trajectory.knobs)[name]
+
+
 def timeline_section(data: ReportData) -> str:
     """One seed under each control."""
     panels: list[tuple[str, str, Any, dict[str, bool]]] = [
@@ -211,9 +209,9 @@ def timeline_section(data: ReportData) -> str:
             {"log": True},
         ),
         ("Within SLO", "share of requests", lambda e: e.trajectory.terms["slo"], {}),
-        ("Batch cap", "requests per GPU", lambda e: e.trajectory.knobs[:, 0], {"steps": True}),
-        ("KV budget", "share of free memory", lambda e: e.trajectory.knobs[:, 1], {"steps": True}),
-        ("Precision", "tier", lambda e: e.trajectory.knobs[:, 3], {"steps": True, "tiers": True}),
+        ("Batch cap", "requests per GPU", partial(_knob, "batch_cap"), {"steps": True}),
+        ("KV budget", "share of free memory", partial(_knob, "kv_budget_fraction"), {"steps": True}),
+        ("Precision", "tier", partial(_knob, "quantization_tier"), {"steps": True, "tiers": True}),
         ("Bill", "USD per hour", lambda e: e.trajectory.terms["cost_usd"] * 3600.0 / data.task.window_s, {}),
     ]
     if "quantization_tier" not in data.task.knobs.active:
@@ -234,13 +232,13 @@ def policy_section(data: ReportData) -> str:
     levels = traffic_levels(data.adaptive.episodes)
     active = data.task.knobs.active
     header = ["after", "requests/s", "prompt tokens/s", "within SLO"]
-    columns = [name for name in NAMES if name in active and name != "quantization_tier"]
-    header += [SHORT_NAMES[name] for name in columns]
+    columns = [knob for knob in data.task.action_knobs if knob.name in active and knob.kind != "tier"]
+    header += [knob.short for knob in columns]
     header += list(TIER_NAMES) if "quantization_tier" in active else []
     rows = []
     for level in levels:
         row = [f"{level.name} windows", f"{level.rate_rps:.1f}", f"{level.prompt_tps:,.0f}", f"{level.attainment:.1%}"]
-        row += [f"{level.knobs[name]:.2f}" if name != "batch_cap" else f"{level.knobs[name]:.0f}" for name in columns]
+        row += [f"{level.knobs[knob.name]:{'.0f' if knob.scale == 'log' else '.2f'}}" for knob in columns]
         row += [f"{share:.0%}" for share in level.tier_shares.values()] if "quantization_tier" in active else []
         rows.append(row)
     return section(

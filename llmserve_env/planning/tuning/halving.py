@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS, default_knobs
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants
@@ -46,13 +45,13 @@ class HalvingResult:
 def levels_of(task: Task) -> list[tuple[float, ...]]:
     """Values each knob may take; a single one where the task does not let it move."""
     finer: dict[str, tuple[float, ...]] = {"batch_cap": CAP_LEVELS, "kv_budget_fraction": KV_LEVELS}
-    rests = default_knobs()
     moves = set(task.knobs.active)
     if len(task.workload.classes) == 1:
         # With one class, priorities cannot change the order of service.
         moves.discard("priority_routing")
     return [
-        finer.get(knob.name, knob.levels) if knob.name in moves else (float(rests[k]),) for k, knob in enumerate(KNOBS)
+        tuple(v for v in finer.get(knob.name, knob.levels) if v <= knob.high) if knob.name in moves else (default,)
+        for knob, default in zip(task.knob_table, task.default_knobs.tolist(), strict=True)
     ]
 
 
@@ -60,15 +59,15 @@ def first_field(task: Task, count: int, rng: np.random.Generator) -> Array:
     """The defaults, then different random configurations, as many as there are up to `count`."""
     levels = levels_of(task)
     possible = int(np.prod([len(values) for values in levels]))
-    rows = {tuple(default_knobs())}
+    rows = {tuple(task.default_knobs)}
     while len(rows) < min(count, possible):
         rows.add(tuple(float(values[int(rng.integers(len(values)))]) for values in levels))
     return np.array(sorted(rows))
 
 
-def changed_knobs(knobs: Array) -> int:
+def changed_knobs(task: Task, knobs: Array) -> int:
     """Knobs that differ from the defaults."""
-    return int(np.count_nonzero(knobs != default_knobs()))
+    return int(np.count_nonzero(knobs != task.default_knobs))
 
 
 def neighbours(task: Task, knobs: Array) -> Array:
@@ -102,7 +101,7 @@ def halve(
         fresh = [Trial(row, outcome, on) for row, outcome in zip(rows, found, strict=True)]
         trials.extend(fresh)
         # Ties go to the configuration nearest to the defaults, so a knob that changes nothing keeps its default.
-        return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(trial.knobs)))
+        return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(task, trial.knobs)))
 
     ranked = run(field, played)
     while played < num_seeds:
@@ -117,7 +116,7 @@ def halve(
         seen |= {tuple(row) for row in fresh}
         challenger = run(np.array(fresh), num_seeds)[0]
         gain = value(challenger.outcome) - value(best.outcome)
-        if gain < 0.0 or (gain == 0.0 and changed_knobs(challenger.knobs) >= changed_knobs(best.knobs)):
+        if gain < 0.0 or (gain == 0.0 and changed_knobs(task, challenger.knobs) >= changed_knobs(task, best.knobs)):
             break
         best = challenger
     return HalvingResult(best, tuple(trials))

@@ -31,7 +31,7 @@ def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_
     data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
     seeds = SEED_RANGES["tuning"][:num_seeds]
     entry = {
-        "knobs": mapping_from_knobs(np.round(found.knobs, 4)),
+        "knobs": mapping_from_knobs(np.round(found.knobs, 4), task.action_knobs),
         "score": round(found.score, 4),
         "task_version": task.version,
         "environment_version": ENVIRONMENT_VERSION,

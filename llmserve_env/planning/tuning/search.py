@@ -9,7 +9,7 @@ import optuna
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import KNOBS, Knob, default_knobs
+from llmserve_env.engine.knobs import Knob, named
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.runner import Runner, Threads
@@ -17,8 +17,6 @@ from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.recording import TunedConstant
 from llmserve_env.tasks.task import Task
 
-LARGE = 100
-"""Ranges that reach beyond this are searched on a log scale."""
 FLOAT_STEPS = (-0.1, -0.05, -0.02, -0.01, 0.01, 0.02, 0.05, 0.1)
 FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """Steps of the polish."""
@@ -32,7 +30,7 @@ def mean_score(task: Task, knobs: Array, seeds: Sequence[int]) -> float:
 def _suggest(trial: optuna.Trial, knob: Knob) -> float:
     if knob.kind == "float":
         return float(trial.suggest_float(knob.name, knob.low, knob.high, step=0.01))
-    if knob.high > LARGE:
+    if knob.scale == "log":
         return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=True))
     return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high)))
 
@@ -42,21 +40,21 @@ def _is_active(knob: Knob, task: Task) -> bool:
 
 
 def _proposal(trial: optuna.Trial, task: Task) -> Array:
-    knobs = default_knobs()
-    for k, knob in enumerate(KNOBS):
+    knobs = task.default_knobs
+    for knob in task.knob_table:
         if _is_active(knob, task):
-            knobs[k] = _suggest(trial, knob)
+            named(knobs)[knob.name] = _suggest(trial, knob)
     return knobs
 
 
-def variations(params: dict[str, float]) -> list[dict[str, float]]:
+def variations(params: dict[str, float], knobs: Sequence[Knob]) -> list[dict[str, float]]:
     """Constants that differ in one knob: all values of a short range, steps up and down in a long one."""
     found = []
-    for knob in (knob for knob in KNOBS if knob.name in params):
+    for knob in (knob for knob in knobs if knob.name in params):
         value = params[knob.name]
         if knob.kind == "float":
             values = {round(value + step, 2) for step in FLOAT_STEPS}
-        elif knob.high > LARGE:
+        elif knob.scale == "log":
             values = {float(round(value * factor)) for factor in FACTORS}
         else:
             values = {float(v) for v in range(int(knob.low), int(knob.high) + 1)}
@@ -75,17 +73,15 @@ def search(task: Task, num_trials: int, num_seeds: int, seed: int, runner: Runne
         # The sampler needs each score before its next proposal, so there is one piece of work at a time.
         return runner.map(lambda knobs: mean_score(task, knobs, seeds), [_proposal(trial, task)])[0]
 
-    study.enqueue_trial(
-        {k.name: v for k, v in zip(KNOBS, default_knobs().tolist(), strict=True) if _is_active(k, task)}
-    )
+    study.enqueue_trial({knob.name: knob.default for knob in task.knob_table if _is_active(knob, task)})
     study.optimize(objective, n_trials=num_trials)
     tried: set[tuple[float, ...]] = set()
-    while fresh := [v for v in variations(study.best_params) if tuple(v.values()) not in tried]:
+    while fresh := [v for v in variations(study.best_params, task.knob_table) if tuple(v.values()) not in tried]:
         tried |= {tuple(v.values()) for v in fresh}
         for variation in fresh:
             study.enqueue_trial(variation)
         study.optimize(objective, n_trials=len(fresh))
-    best = default_knobs()
-    for k, knob in enumerate(KNOBS):
-        best[k] = study.best_params.get(knob.name, best[k])
+    best = task.default_knobs
+    for name, value in study.best_params.items():
+        named(best)[name] = value
     return TunedConstant(best, float(study.best_value))

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request
 
-from llmserve_env.engine.knobs import NAMES
 from llmserve_env.env.episode import ActionLog
 from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.baseline import BASELINE_AGENTS, BASELINE_SEED
@@ -22,7 +21,8 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 
 def wire_log(log: ActionLog) -> EpisodeLog:
     """The log as it travels; /grader takes it back as it is."""
-    actions = [ServeAction.model_validate(dict(zip(NAMES, action, strict=True))) for action in log.actions]
+    names = [knob.name for knob in known_task(log.task_id).action_knobs]
+    actions = [ServeAction.model_validate(dict(zip(names, action, strict=True))) for action in log.actions]
     return EpisodeLog(
         task_id=log.task_id,
         task_version=log.task_version,

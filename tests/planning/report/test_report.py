@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from llmserve_env.agents.constant import tuned_knobs
@@ -88,24 +88,28 @@ def test_the_policy_is_described_by_traffic(report_data: ReportData) -> None:
 @pytest.mark.parametrize(
     ("knobs", "expected"),
     [
-        ([96, 0.5, 0, 0, 0, 0], ["--max-num-seqs 96"]),
-        ([64, 1.0, 2, 0, 0, 0], ["--speculative-config", '"num_speculative_tokens": 2']),
-        ([64, 1.0, 0, 1, 0, 0], ["--quantization compressed-tensors"]),
-        ([64, 1.0, 0, 2, 0, 1], ["--quantization awq_marlin", "--scheduling-policy priority"]),
+        ({"batch_cap": 96, "kv_budget_fraction": 0.5}, ["--max-num-seqs 96"]),
+        ({"speculation_depth": 2}, ["--speculative-config", '"num_speculative_tokens": 2']),
+        ({"quantization_tier": "INT8"}, ["--quantization compressed-tensors"]),
+        (
+            {"quantization_tier": "INT4", "priority_routing": True},
+            ["--quantization awq_marlin", "--scheduling-policy priority"],
+        ),
     ],
 )
-def test_flags_follow_the_knobs(knobs: list[float], expected: list[str]) -> None:
+def test_flags_follow_the_knobs(knobs: dict[str, Any], expected: list[str]) -> None:
     task = load_task("bursty_workload")
-    command = vllm_command(task, np.array(knobs, float))
+    command = vllm_command(task, task.knobs_from_mapping(knobs))
     assert all(part in command for part in expected)
     assert "--num-gpu-blocks-override" not in command
 
 
 def test_the_memory_flag_reserves_what_the_simulator_reserves() -> None:
     task = load_task("bursty_workload")
-    full, half = (memory_utilisation(task, np.array([32, kv, 0, 0, 0, 0], float)) for kv in (1.0, 0.5))
+    rows = [task.knobs_from_mapping({"kv_budget_fraction": share}) for share in (1.0, 0.5)]
+    full, half = (memory_utilisation(task, row) for row in rows)
     assert full == pytest.approx(task.fleet.memory_limit_bytes / task.fleet.costs.memory_bytes)
-    pool = next(flag for flag in vllm_flags(task, np.array([32, 0.5, 0, 0, 0, 0], float)) if "blocks" in flag.name)
+    pool = next(flag for flag in vllm_flags(task, rows[1]) if "blocks" in flag.name)
     assert (full - half) * task.fleet.costs.memory_bytes == pytest.approx(
         int(pool.value) * task.fleet.block_bytes, rel=0.01
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from llmserve_env.agents import constant
 from llmserve_env.agents.constant import TunedAgent, tuned_knobs
-from llmserve_env.engine.knobs import KNOBS, default_knobs
+from llmserve_env.engine.knobs import KNOB, KNOBS, named
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.planning.tuning.search import mean_score, search, variations
 from llmserve_env.tasks.catalog import load_task
 
-KNOBS_FOUND = np.array([96.0, 0.3, 0, 0, 0, 0])
+KNOBS_FOUND = load_task("static_workload").knobs_from_mapping({"batch_cap": 96, "kv_budget_fraction": 0.3})
 
 
 @pytest.fixture
@@ -30,18 +29,18 @@ def test_a_search_is_repeatable_and_no_worse_than_the_defaults() -> None:
     task = load_task("static_workload")
     one, other = (search(task, num_trials=4, num_seeds=1, seed=3) for _ in range(2))
     assert one.knobs.tolist() == other.knobs.tolist()
-    assert one.score == mean_score(task, one.knobs, [200_000]) >= mean_score(task, default_knobs(), [200_000])
-    assert one.knobs[2:].tolist() == default_knobs()[2:].tolist()
+    assert one.score == mean_score(task, one.knobs, [200_000]) >= mean_score(task, task.default_knobs, [200_000])
+    for name in task.masked_knobs:
+        assert named(one.knobs)[name] == named(task.default_knobs)[name]
 
 
 def test_variations_change_one_knob_and_stay_in_range() -> None:
     start = {"batch_cap": 500.0, "kv_budget_fraction": 0.12, "speculation_depth": 8.0, "priority_routing": 0.0}
-    found = variations(start)
-    knobs = {knob.name: knob for knob in KNOBS}
+    found = variations(start, KNOBS)
     for variation in found:
         changed = [name for name in start if variation[name] != start[name]]
         assert len(changed) == 1
-        assert knobs[changed[0]].low <= variation[changed[0]] <= knobs[changed[0]].high
+        assert KNOB[changed[0]].low <= variation[changed[0]] <= KNOB[changed[0]].high
     assert {v["speculation_depth"] for v in found} == set(map(float, range(9)))
 
 
