@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Match, Mount, Route
 
 from llmserve_env.server.background import in_background
+from llmserve_env.server.middleware import WORKER_HEADER
 from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ class Entrance:
                 "active_sessions": 0,
                 "stored_sessions": 0,
                 "uptime_s": round(time.monotonic() - self._started_at_s, 3),
-            }
+            },
+            headers={WORKER_HEADER: str(os.getpid())},
         )
 
     async def _live(self, receive: Receive, send: Send) -> None:
