@@ -40,7 +40,6 @@ from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from llmserve_env.server.service import Service
 
 log = logging.getLogger("llmserve.server")
-PATH = "/ws"
 MAX_REMEMBERED_CHARS = 512
 """Longer messages are parsed each time, so that the cache of actions stays small."""
 MESSAGES_IN_A_ROW = 16
