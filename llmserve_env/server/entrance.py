@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match, Mount, Route
 
+from llmserve_env.errors import LLMServeError
 from llmserve_env.server.background import in_background
 from llmserve_env.server.middleware import WORKER_HEADER
 from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
@@ -110,6 +111,6 @@ class Entrance:
                 self._loaded.set()
                 await self._stopping.wait()
         except Exception as error:
-            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, ValueError))
+            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, (LLMServeError, ValueError)))
             self.has_failed = True
             self.stop()
