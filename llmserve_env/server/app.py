@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 from llmserve_env.errors import ConfigError
 from llmserve_env.server.entrance import Entrance
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8000
 BACKLOG = 2048
 SHUTDOWN_S = 5
+WORKER_TIMEOUT_S = 60
 MAX_WEBSOCKET_BYTES = 1_000_000
 UVICORN: dict[str, Any] = {
     "access_log": False,
@@ -68,8 +70,11 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
     logging.getLogger("llmserve.server").info("open http://%s:%d/web", shown, sockets[0].getsockname()[1])
     config = {**UVICORN, "log_level": log_level}
     if workers > 1:
-        shared = uvicorn.Config("llmserve_env.server.app:app", workers=workers, **config)
-        uvicorn.supervisors.Multiprocess(shared, sockets=sockets).run()
+        # The supervisor restarts a worker that does not answer for so long; on a busy machine, a start takes a while.
+        shared = uvicorn.Config(
+            "llmserve_env.server.app:app", workers=workers, timeout_worker_healthcheck=WORKER_TIMEOUT_S, **config
+        )
+        Multiprocess(shared, sockets=sockets).run()
         return
     server = uvicorn.Server(uvicorn.Config(app, **config))
     app.stop = lambda: setattr(server, "should_exit", True)

@@ -16,6 +16,7 @@ from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server import errors
 from llmserve_env.server.console import CONSOLE_PATH, Console
+from llmserve_env.server.entrance import SOCKET_PATH
 from llmserve_env.server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
 from llmserve_env.server.middleware import Gatekeeper
 from llmserve_env.server.routes.agents import agent_routes
@@ -25,7 +26,7 @@ from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static
 from llmserve_env.server.routes.scoring import scoring_routes
 from llmserve_env.server.service import Service
 from llmserve_env.server.settings import Settings, settings
-from llmserve_env.server.sockets import PATH, Sockets
+from llmserve_env.server.sockets import Sockets
 
 API_VERSION = "1.0.0"
 """The version of OpenEnv's protocol, which its validator reads from the OpenAPI document."""
@@ -71,7 +72,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     app.state.service = service
     # The first match wins: a route of ours hides OpenEnv's of the same path.
     add_step(app, service)
-    app.add_api_websocket_route(PATH, sockets.endpoint)
+    app.add_api_websocket_route(SOCKET_PATH, sockets.endpoint)
     for routes in (control_routes, information_routes, scoring_routes, agent_routes):
         app.include_router(routes(service))
     for path, page in PAGES.items():

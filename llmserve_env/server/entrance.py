@@ -1,13 +1,14 @@
 """What a server process answers with from its first moment.
 
-OpenEnv and the simulator take seconds to import. Meanwhile `/health` and the page are answered here, and every other
-request waits; from then on, the application answers everything.
+OpenEnv and the simulator take seconds to import. Meanwhile `/health` and the page are answered here, WebSockets are
+accepted, and every other request waits. From then on, the application answers everything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -18,13 +19,34 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match, Mount, Route
 
+from llmserve_env.errors import LLMServeError
 from llmserve_env.server.background import in_background
+from llmserve_env.server.middleware import WORKER_HEADER
 from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 log = logging.getLogger("llmserve.server")
+SOCKET_PATH = "/ws"
+
+
+async def _accepted(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Accept a WebSocket before the application can: clients wait longer for an answer than for a connection.
+
+    The application still sees the connection begin, and its own acceptance is not sent again.
+    """
+    beginning = [await receive()]
+    await send({"type": "websocket.accept"})
+
+    async def receive_again() -> Message:
+        return beginning.pop() if beginning else await receive()
+
+    async def send_the_rest(message: Message) -> None:
+        if message["type"] != "websocket.accept":
+            await send(message)
+
+    return receive_again, send_the_rest
 
 
 class Entrance:
@@ -50,6 +72,8 @@ class Entrance:
             if any(route.matches(scope)[0] is Match.FULL for route in self._early.routes):
                 await self._early(scope, receive, send)
                 return
+            if scope["type"] == "websocket" and scope["path"] == SOCKET_PATH:
+                receive, send = await _accepted(receive, send)
             await self._loaded.wait()
         assert self._application is not None
         await self._application(scope, receive, send)
@@ -63,7 +87,8 @@ class Entrance:
                 "active_sessions": 0,
                 "stored_sessions": 0,
                 "uptime_s": round(time.monotonic() - self._started_at_s, 3),
-            }
+            },
+            headers={WORKER_HEADER: str(os.getpid())},
         )
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -86,6 +111,6 @@ class Entrance:
                 self._loaded.set()
                 await self._stopping.wait()
         except Exception as error:
-            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, ValueError))
+            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, (LLMServeError, ValueError)))
             self.has_failed = True
             self.stop()

@@ -22,6 +22,7 @@ EXPENSIVE = frozenset({"/grader", "/baseline"})
 FREE = frozenset({"/health", "/metrics"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_REQUEST_ID = 100
+WORKER_HEADER = "x-worker"
 
 
 class BodyTooLargeError(Exception):
@@ -34,7 +35,7 @@ class Gatekeeper:
     def __init__(self, app: ASGIApp, settings: Settings, operations: Operations) -> None:
         self._app, self._operations = app, operations
         self._max_body, self._logs = settings.max_body_bytes, settings.log_requests
-        self._worker = (b"x-worker", str(os.getpid()).encode())
+        self._worker = (WORKER_HEADER.encode(), str(os.getpid()).encode())
         per_s = settings.expensive_per_min / 60.0
         self._steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
         self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)

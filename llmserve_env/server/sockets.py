@@ -7,9 +7,11 @@ One connection is one session with an environment of its own. The messages are O
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -38,9 +40,10 @@ from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from llmserve_env.server.service import Service
 
 log = logging.getLogger("llmserve.server")
-PATH = "/ws"
 MAX_REMEMBERED_CHARS = 512
 """Longer messages are parsed each time, so that the cache of actions stays small."""
+MESSAGES_IN_A_ROW = 16
+"""A client that sends ahead gets this many answers before others have their turn."""
 GOING_AWAY = 1001
 MIN_CHECK_INTERVAL_S = 1.0
 INTERNAL_ERROR = "internal error; the server's log has the details"
@@ -79,7 +82,9 @@ class Connection:
     async def serve(self) -> None:
         """Answer every message until the client or the server closes the connection."""
         websocket, clock = self._websocket, asyncio.get_running_loop().time
-        while True:
+        for count in itertools.count(1):
+            if count % MESSAGES_IN_A_ROW == 0:
+                await asyncio.sleep(0)
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
@@ -93,7 +98,8 @@ class Connection:
     async def close(self) -> None:
         """End the connection from the server's side."""
         if self._websocket.application_state is WebSocketState.CONNECTED:
-            await self._websocket.close(GOING_AWAY, "idle for too long")
+            with suppress(WebSocketDisconnect):
+                await self._websocket.close(GOING_AWAY, "idle for too long")
 
     def _quick_answer(self, text: str) -> str | None:
         """The answer to a plain step of a running simulation; None for any other message."""
@@ -168,6 +174,7 @@ class Sockets:
     async def endpoint(self, websocket: WebSocket) -> None:
         """Serve one connection."""
         if "session_id" in websocket.query_params:
+            await self._service.until_ready()
             await self._openenv(websocket.scope, websocket.receive, websocket.send)
             return
         await websocket.accept()

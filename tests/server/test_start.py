@@ -12,7 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from llmserve_env.errors import ConfigError
 from llmserve_env.server import service
@@ -64,6 +65,25 @@ def test_the_entrance_answers_while_the_application_loads() -> None:
         may_load.set()
         assert step.answer() == 200
         assert client.get("/health").status_code == 404
+
+
+async def echo(websocket: WebSocket) -> None:
+    await websocket.accept()
+    await websocket.send_text(await websocket.receive_text())
+    await websocket.close()
+
+
+def test_the_entrance_accepts_a_websocket_while_the_application_loads() -> None:
+    may_load = threading.Event()
+
+    def load() -> Starlette:
+        may_load.wait(TIMEOUT_S)
+        return Starlette(routes=[WebSocketRoute("/ws", echo)])
+
+    with TestClient(Entrance(load)) as client, client.websocket_connect("/ws") as socket:
+        socket.send_text("hello")
+        may_load.set()
+        assert socket.receive_text() == "hello"
 
 
 def test_an_application_that_cannot_be_loaded_stops_the_server() -> None:
