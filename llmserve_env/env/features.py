@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 
 FEATURES = (
@@ -71,9 +70,9 @@ def rest_steps(scoring, memory, knob):
 @entry_point
 def encode_features(scoring, memory, window, metrics, num_steps, out):
     """Fill `out` [episodes, NUM_FEATURES] with the observation of every episode."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(out.shape[0]):
-        m, w, mem, row = borrow(metrics)[e], borrow(window)[e], borrow(memory)[e], borrow(out)[e]
+        m, w, mem, row = metrics[e], window[e], memory[e], out[e]
         row[0] = scaled_log(m.queue_depth, 7.0)
         row[1] = scaled_log(m.active_requests, 7.0)
         row[2] = m.kv_cache_occupancy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.engine.deployment import MAX_CLASSES
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
 from llmserve_env.units import PS_PER_MS, S_PER_HOUR
@@ -77,9 +76,9 @@ def look_up_levels(indices, num_levels, levels, knobs):
 @entry_point
 def hold_knobs(scoring, memory, requested, knobs):
     """Turn requested knobs into those that apply: inactive ones keep their default, resting ones their value."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(requested.shape[0]):
-        m = borrow(memory)[e]
+        m = memory[e]
         for k in range(NUM_KNOBS):
             wants = requested[e, k]
             m.held[k] = 0
@@ -90,7 +89,7 @@ def hold_knobs(scoring, memory, requested, knobs):
                 else:
                     m.current[k] = wants
                     m.turned_at[k] = m.step
-        knob = borrow(knobs)[e]
+        knob = knobs[e]
         knob.batch_cap = int(m.current[0])
         knob.kv_budget_fraction = m.current[1]
         knob.speculation_depth = int(m.current[2])
@@ -141,9 +140,9 @@ def bill(scoring, metrics, out):
 @entry_point
 def score_windows(scoring, memory, window, metrics, terms):
     """Reward terms of the window just measured; docs/metrics.md has the formulas."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(window.shape[0]):
-        w, m, out, mem = borrow(window)[e], borrow(metrics)[e], borrow(terms)[e], borrow(memory)[e]
+        w, m, out, mem = window[e], metrics[e], terms[e], memory[e]
         count_served(s, w, out)
         slowness = (mean_gap_ms(w) - s.itl_comfort_ms) / (s.itl_limit_ms - s.itl_comfort_ms)
         # A request that missed its SLO counts as the slowest stream: nothing served must not look smooth.

@@ -8,7 +8,7 @@ from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
 from llmserve_env.engine.kernels.recording import PPM, judge
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.layout import NUM_MOVING_ROWS, REJECTED, SPLIT_UP
+from llmserve_env.engine.layout import REJECTED, SPLIT_UP
 
 
 @kernel
@@ -28,7 +28,7 @@ def least_loaded(sim, first, stop, at_ps, excluded):
 
 @kernel
 def route(sim, q, at_ps, excluded):
-    """The replica for request q; `excluded` only when nobody else can take it."""
+    """The replica for request q; `excluded` only when no other can take it."""
     deployment = sim.deployment
     first, stop = 0, deployment.num_replicas
     if sim.progress[q].is_fresh and sim.environment.split == SPLIT_UP:
@@ -62,7 +62,7 @@ def evacuate(sim, r, at_ps):
     replica = sim.replicas[r]
     lose_iterations(sim, r, at_ps)
     while replica.num_running > 0:
-        q = drop_slot(sim, r, 0, at_ps, NUM_MOVING_ROWS)
+        q = drop_slot(sim, r, 0, at_ps)
         sim.progress[q].preemptions += 1
         sim.window.preemptions += 1
         enqueue(sim, route(sim, q, at_ps, r), q, at_ps)
