@@ -57,8 +57,8 @@ class EngineSnapshot:
 @cache
 def announce_compilation() -> None:
     """Say once, before it happens, that the first run of this version compiles its kernels."""
-    if not is_compiled():
-        _log.warning("compiling the simulator's kernels: about a minute, once per version and machine")
+    if not is_compiled(advance, measure):
+        _log.warning("compiling the simulator's kernels: about fifteen seconds, once per version and machine")
 
 
 class EngineBatch:

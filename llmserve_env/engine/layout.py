@@ -29,7 +29,7 @@ ITERATION_DTYPE = np.dtype(
 
 BATCH_DTYPE = np.dtype(
     [
-        ("request", "i8", (MAX_RUNNING,)),
+        ("request", "i4", (MAX_RUNNING,)),
         ("known", "i4", (MAX_RUNNING,)),
         ("computed", "i4", (MAX_RUNNING,)),
         ("target", "i4", (MAX_RUNNING,)),
@@ -40,7 +40,7 @@ BATCH_DTYPE = np.dtype(
         ("table_row", "i4", (MAX_RUNNING,)),
         ("executing", ITERATION_DTYPE),
         ("queued", ITERATION_DTYPE),
-        ("stale", "i8", (MAX_RUNNING,)),
+        ("stale", "i4", (MAX_RUNNING,)),
     ]
 )
 """The running batch: one slot per request, in the order of admission.
@@ -61,7 +61,7 @@ BLOCK_DTYPE = np.dtype(
         ("keyless", "i8"),
     ]
 )
-"""A block of the prefix cache: `chain_next` links its hash chain, `older` and `newer` the list of free blocks with keys.
+"""A block of the prefix cache: `chain_next` links its hash chain, `older` and `newer` the free blocks that have a key.
 
 `keyless` is a stack beside the blocks, not a property of them: its first `num_keyless` entries are free blocks
 without a key.

@@ -128,7 +128,9 @@ def fill_record(row: Any, values: dict[str, Any]) -> None:
     """Write every field of a record; a name that the record or the values lack is an error."""
     different = set(row.dtype.names) ^ set(values)
     if different:
-        raise InvariantViolation(f"these fields are in the record or in the values, but not in both: {sorted(different)}")
+        raise InvariantViolation(
+            f"these fields are in the record or in the values, but not in both: {sorted(different)}"
+        )
     for name, value in values.items():
         row[name] = value
 

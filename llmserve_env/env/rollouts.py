@@ -15,6 +15,7 @@ from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.state import records
 from llmserve_env.env.kernels import MEMORY_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
+from llmserve_env.env.warmup import warm_up_once
 from llmserve_env.tasks.task import KNOB_NAMES, RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
 from llmserve_env.workloads import WorkloadSpec, describe, sample
@@ -79,6 +80,7 @@ class Rollouts:
         weights: RewardWeights | None = None,
         fleet: Deployment | None = None,
     ) -> None:
+        warm_up_once()
         self.task = task
         self.num_episodes = num_episodes
         self.scoring = scoring_record(task, weights or task.reward.weights)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.recorded_runs import PS_PER_S, RecordedRun, load_runs
+from benchmarks.recorded_runs import RecordedRun, load_runs
 from benchmarks.step_cost import fit_step_cost
+from llmserve_env.units import PS_PER_S
 from tests.reference.replay import first_difference, replay
 
 TRUTH = Path(__file__).parents[3] / "shared" / "vllm_truth"

@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
-from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
 from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token
@@ -66,7 +66,7 @@ def advance_plain(sim, r, plain, iterations, end):
     i = 0
     while finished > 0:
         if known[i] == last[i]:
-            finish(sim, batch.request[i], end, replica.tier)
+            finish(sim, request_in(batch, i), end, replica.tier)
             free_blocks(sim, r, i)
             remove_unscheduled_slot(sim, r, i)
             finished -= 1
@@ -128,7 +128,7 @@ def count_bursts(sim, r, duration):
 def emit(sim, r, i, end):
     """One request's output. True when it has left the batch."""
     deployment, batch = sim.deployment, sim.replicas[r].batch
-    q, drafts = batch.request[i], batch.executing.drafts[i]
+    q, drafts = request_in(batch, i), np.int64(batch.executing.drafts[i])
     prompt = sim.requests[q].prompt_tokens
     emitted = batch.known[i] - prompt
     accepted = 0
@@ -142,7 +142,7 @@ def emit(sim, r, i, end):
     if deployment.async_scheduling:
         batch.in_flight[i] -= drafts - accepted + tokens
         if deployment.prefix_caching:
-            key_full_blocks(sim, r, i, min(batch.computed[i] - batch.in_flight[i], batch.known[i]))
+            key_full_blocks(sim, r, i, min(batch.computed[i] - batch.in_flight[i], np.int64(batch.known[i])))
     count_tokens(sim, r, q, tokens, end)
     if batch.known[i] == batch.last[i]:
         finish(sim, q, end, sim.replicas[r].tier)
@@ -173,11 +173,11 @@ def emit_stale(sim, r, end):
     """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     for i in range(replica.num_stale):
-        q = batch.stale[i]
+        q = np.int64(batch.stale[i])
         request, progress = sim.requests[q], sim.progress[q]
         drafts = progress.stale_items - 1
         progress.stale_items = 0
-        accepted = accepted_drafts(sim, q, progress.emitted, drafts)
+        accepted = accepted_drafts(sim, q, np.int64(progress.emitted), drafts)
         sim.window.drafted_tokens += drafts
         sim.window.accepted_tokens += accepted
         tokens = min(1 + accepted, request.output_tokens - progress.emitted)

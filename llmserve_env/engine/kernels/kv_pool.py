@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, take_block
 
@@ -10,6 +12,12 @@ from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_b
 def blocks_for(deployment, tokens):
     """Blocks that hold this many tokens."""
     return (min(tokens, deployment.max_model_len) + deployment.block_tokens - 1) >> deployment.block_shift
+
+
+@kernel
+def request_in(batch, slot):
+    """The request in a slot, as wide as every other request id: numba compiles kernels again for each width."""
+    return np.int64(batch.request[slot])
 
 
 @kernel
@@ -58,7 +66,7 @@ def key_full_blocks(sim, r, slot, tokens):
     batch = sim.replicas[r].batch
     full = tokens >> sim.deployment.block_shift
     for j in range(batch.keyed_blocks[slot], full):
-        enter(sim, r, sim.block_table[r, batch.table_row[slot], j], block_key(sim, batch.request[slot], j))
+        enter(sim, r, sim.block_table[r, batch.table_row[slot], j], block_key(sim, request_in(batch, slot), j))
     if full > batch.keyed_blocks[slot]:
         batch.keyed_blocks[slot] = full
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.prefix_cache import forget_all
-from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
+from llmserve_env.engine.kernels.queues import dequeue, enqueue, is_before, queue_head
 from llmserve_env.engine.kernels.recording import PPM, judge
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
@@ -90,16 +92,11 @@ def move_waiting(sim, r, at_ps, only_fresh):
 def next_waiting(sim, r, q):
     """The waiting request that follows q in (arrival, id) order, or -1."""
     best = -1
-    at = sim.requests[q].arrival_at_ps
     for k in range(sim.deployment.num_classes):
         c = sim.replicas[r].head[k]
-        while c >= 0 and (sim.requests[c].arrival_at_ps < at or (sim.requests[c].arrival_at_ps == at and c <= q)):
-            c = sim.progress[c].next
-        if c >= 0 and (
-            best < 0
-            or sim.requests[c].arrival_at_ps < sim.requests[best].arrival_at_ps
-            or (sim.requests[c].arrival_at_ps == sim.requests[best].arrival_at_ps and c < best)
-        ):
+        while c >= 0 and not is_before(sim, q, c):
+            c = np.int64(sim.progress[c].next)
+        if c >= 0 and (best < 0 or is_before(sim, c, best)):
             best = c
     return best
 

@@ -15,7 +15,7 @@ from llmserve_env.engine.kernels.slots import abandon_expired, place, preempt, v
 
 @kernel
 def schedule(sim, r, at_ps):
-    """Schedule one iteration at `at_ps`: the executing one, or the one queued behind it; or none, with nothing to run."""
+    """Schedule one iteration at `at_ps`, behind the executing one if there is one; none if there is nothing to run."""
     deployment, replica = sim.deployment, sim.replicas[r]
     if replica.next_deadline_at_ps <= at_ps:
         abandon_expired(sim, r, at_ps)

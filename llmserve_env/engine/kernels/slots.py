@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_preemption
 from llmserve_env.engine.kernels.gaps import close_gap
-from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
 from llmserve_env.engine.kernels.recording import PPM, count_wait, judge
 from llmserve_env.engine.layout import ABANDONED, NO_OUTPUT
@@ -20,7 +22,7 @@ def place(sim, r, iteration, i, n):
     """
     batch = sim.replicas[r].batch
     if sim.deployment.prefix_caching:
-        key_full_blocks(sim, r, i, min(batch.computed[i] + n, batch.known[i]))
+        key_full_blocks(sim, r, i, min(batch.computed[i] + n, np.int64(batch.known[i])))
     drafts = batch.computed[i] + n - batch.known[i] - batch.in_flight[i]
     iteration.tokens[i] = n
     iteration.drafts[i] = drafts if drafts >= 0 else NO_OUTPUT
@@ -63,7 +65,7 @@ def remove_slot(sim, r, slot):
 def drop_slot(sim, r, slot, at_ps):
     """Take a running request off the replica: its KV is gone, its emitted tokens are kept. Returns the request."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
-    q = batch.request[slot]
+    q = request_in(batch, slot)
     progress = sim.progress[q]
     progress.emitted = batch.known[slot] - sim.requests[q].prompt_tokens
     if progress.is_stalled:
@@ -134,7 +136,7 @@ def abandon_expired(sim, r, at_ps):
     earliest = NEVER_PS
     i = 0
     while i < replica.num_running:
-        q = batch.request[i]
+        q = request_in(batch, i)
         # Decoding requests already have their first token, so one look at the batch replaces one at the request.
         is_decoding = batch.computed[i] >= batch.target[i] or batch.in_flight[i] > 0
         if is_decoding or sim.progress[q].first_token_at_ps >= 0:
@@ -148,7 +150,7 @@ def abandon_expired(sim, r, at_ps):
     for k in range(sim.deployment.num_classes):
         q = replica.head[k]
         while q >= 0:
-            following = sim.progress[q].next
+            following = np.int64(sim.progress[q].next)
             deadline = sim.requests[q].deadline_at_ps
             if sim.progress[q].first_token_at_ps < 0 and not sim.progress[q].stale_items:
                 if deadline <= at_ps:
