@@ -1,4 +1,4 @@
-"""The simulator's front: load requests, advance window by window, read records, branch with snapshots."""
+"""The simulator's interface: load requests, advance window by window, read records, branch with snapshots."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EngineSnapshot:
 
 @cache
 def announce_compilation() -> None:
-    """Say once, before it happens, that the first run of this version compiles its kernels."""
+    """Warn once, in advance, that the first run of this version compiles its kernels."""
     if not is_compiled(advance, measure):
         _log.warning("compiling the simulator's kernels: about fifteen seconds, once per version and machine")
 

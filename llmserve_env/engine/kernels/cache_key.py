@@ -11,13 +11,13 @@ import hashlib
 import platform
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
-import llvmlite
-import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import config
+from numba.core.codegen import ll as llvm
 
 PACKAGE = "llmserve_env"
 ENTRY_POINT = "\n@entry_point\n"
@@ -60,7 +60,7 @@ def toolchain() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "numba": numba.__version__,
-        "llvmlite": llvmlite.__version__,
+        "llvmlite": version("llvmlite"),
         "numpy": np.__version__,
         "cpu": config.CPU_NAME or llvm.get_host_cpu_name(),
         "cpu_features": config.CPU_FEATURES or "",

@@ -46,7 +46,7 @@ def is_settled(sim, r, until_ps):
 def advance(tables, state, knobs, until_ps):  # noqa: C901
     """One window of every environment: apply its knobs, serve until its `until_ps`, close the books; returns faults.
 
-    One function with one call of `advance_replica` on purpose: numba optimises everything again at each level.
+    `advance_replica` is called in one place only, because it is inlined with everything it calls.
     """
     num_base, num_all = tables.deployment[0].num_replicas, state.replicas.shape[1]
     num_faults = 0
