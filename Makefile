@@ -23,6 +23,7 @@ MARKERS ?= not real
 JOBS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
+KERNEL_SOURCES := $(shell find llmserve_env/engine -name '*.py') $(wildcard llmserve_env/*.py llmserve_env/env/*.py)
 CODE := $(wildcard llmserve_env server tools benchmarks scripts tests *.py)
 NOJIT_TESTS := $(wildcard tests/engine tests/laws)
 BROWSER_TESTS := $(if $(findstring not browser,$(MARKERS)),,$(shell grep -rl --include='*.py' 'pytest\.mark\.browser' tests))
@@ -37,7 +38,7 @@ help: ## List the targets
 ##@ Install
 
 .PHONY: setup
-setup: $(VENV)/.project ## Create .venv with the default install and everything the tests need
+setup: $(VENV)/.warm ## Create .venv with the default install and everything the tests need, and compile the simulator
 
 .PHONY: setup-train
 setup-train: $(VENV)/.train ## Add what training needs: torch, Stable-Baselines3, TensorBoard
@@ -52,6 +53,11 @@ $(VENV)/.locked: requirements.txt requirements-dev.txt | $(BIN)/python
 
 $(VENV)/.project: pyproject.toml $(VENV)/.locked
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The module itself knows whether anything is left to compile; the stamp keeps `make` from asking for every command.
+$(VENV)/.warm: $(VENV)/.project $(KERNEL_SOURCES)
+	$(BIN)/python -m llmserve_env.env.warmup
 	@touch $@
 
 $(VENV)/.train: requirements-train.txt $(VENV)/.project

@@ -15,50 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks.recorded_options import EngineOptions, engine_options, require
 from benchmarks.step_cost import StepCost
-
-PS_PER_S = 10**12
-NEVER = 2**62
-
-_WATERMARK_KEYS = ("watermark", "kv_watermark", "watermark_fraction", "kv_cache_watermark", "gpu_blocks_watermark")
-_CHUNKED_PREFILL_KEYS = ("enable_chunked_prefill", "chunked_prefill", "chunked_prefill_enabled")
-_ALLOWED_KEYS = {
-    "max_num_seqs",
-    "blocks",
-    "mnbt",
-    "policy",
-    "async_scheduling",
-    "enable_prefix_caching",
-    "scheduler_reserve_full_isl",
-    "long_prefill_token_threshold",
-    "spec_k",
-    "speculative_config",
-    *_WATERMARK_KEYS,
-    *_CHUNKED_PREFILL_KEYS,
-}
-# vLLM reserves slots for the drafts of a draft model, not for those of an n-gram lookup.
-_LOOKAHEAD_OF_METHOD = {"ngram": False, "draft_model": True}
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Limits and switches of a recorded engine."""
-
-    max_running: int
-    num_blocks: int
-    """Usable blocks, without the null block."""
-    block_tokens: int
-    token_budget: int
-    max_model_len: int
-    long_prefill_threshold: int
-    priority_policy: bool
-    async_scheduling: bool
-    prefix_caching: bool
-    reserve_full_prompt: bool
-    chunked_prefill: bool
-    watermark_fraction: float
-    speculation_depth: int
-    draft_lookahead: bool
+from llmserve_env.units import NEVER_PS, PS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +119,9 @@ def load_runs(directory: Path, unreadable: dict[str, str] | None = None) -> list
 
 
 def _run(description: dict[str, Any], columns: dict[str, dict[str, NDArray[Any]]]) -> RecordedRun:
-    options = _options(description)
+    options = engine_options(description)
     events, requests = columns["events"], columns["requests"]
-    _require(bool((requests["req"] == np.arange(len(requests["req"]))).all()), description, "requests are not 0..n-1")
+    require(bool((requests["req"] == np.arange(len(requests["req"]))).all()), description, "requests are not 0..n-1")
     token_times_s = tuple(np.asarray(times, dtype=np.float64) for times in requests["token_times"])
     return RecordedRun(
         name=description["run"],
@@ -178,53 +137,6 @@ def _run(description: dict[str, Any], columns: dict[str, dict[str, NDArray[Any]]
         token_times_s=token_times_s,
         acceptance=tuple(_acceptance(times) for times in token_times_s),
     )
-
-
-def _require(condition: bool, description: dict[str, Any], message: str) -> None:
-    if not condition:
-        raise ValueError(f"recorded run {description['run']!r}: {message}")
-
-
-def _options(description: dict[str, Any]) -> EngineOptions:
-    engine = description["engine"]
-    unknown = sorted(set(engine) - _ALLOWED_KEYS)
-    _require(not unknown, description, f"unknown engine options {unknown}; allowed are {sorted(_ALLOWED_KEYS)}")
-    policy = engine.get("policy", "fcfs")
-    _require(policy in ("fcfs", "priority"), description, f"unknown policy {policy!r}; allowed are fcfs and priority")
-    depth, draft_lookahead = _speculation(description)
-    return EngineOptions(
-        max_running=engine["max_num_seqs"],
-        num_blocks=engine["blocks"] - 1,
-        block_tokens=description["block_size"],
-        token_budget=engine["mnbt"],
-        max_model_len=description["max_model_len"],
-        long_prefill_threshold=engine.get("long_prefill_token_threshold", 0),
-        priority_policy=policy == "priority",
-        async_scheduling=bool(engine.get("async_scheduling", description.get("async_scheduling", False))),
-        prefix_caching=engine.get("enable_prefix_caching", True),
-        reserve_full_prompt=engine.get("scheduler_reserve_full_isl", True),
-        chunked_prefill=bool(_one_of(description, _CHUNKED_PREFILL_KEYS, True)),
-        watermark_fraction=float(_one_of(description, _WATERMARK_KEYS, 0.0)),
-        speculation_depth=depth,
-        draft_lookahead=draft_lookahead,
-    )
-
-
-def _one_of(description: dict[str, Any], names: tuple[str, ...], default: float) -> float:
-    given = [name for name in names if name in description["engine"]]
-    _require(len(given) <= 1, description, f"{given} name one option; give one of them")
-    return description["engine"][given[0]] if given else default
-
-
-def _speculation(description: dict[str, Any]) -> tuple[int, bool]:
-    engine = description["engine"]
-    config = engine.get("speculative_config")
-    if config is None:
-        return int(engine.get("spec_k", 0) or 0), False
-    method = config["method"]
-    allowed = sorted(_LOOKAHEAD_OF_METHOD)
-    _require(method in _LOOKAHEAD_OF_METHOD, description, f"unknown draft method {method!r}; allowed are {allowed}")
-    return int(config["num_speculative_tokens"]), _LOOKAHEAD_OF_METHOD[method]
 
 
 def _cost(cost: dict[str, float]) -> StepCost:
@@ -249,7 +161,7 @@ def _requests(columns: dict[str, NDArray[Any]]) -> RecordedRequests:
     num_requests = len(columns["req"])
     none = np.full(num_requests, -1, dtype=np.int64)
     zeros = np.zeros(num_requests, dtype=np.int64)
-    never = np.full(num_requests, NEVER, dtype=np.int64)
+    never = np.full(num_requests, NEVER_PS, dtype=np.int64)
     return RecordedRequests(
         arrival_at_ps=np.rint(columns["arrival"] * PS_PER_S).astype(np.int64),
         prompt_tokens=columns["prompt_len"].astype(np.int64),

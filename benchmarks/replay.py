@@ -13,7 +13,7 @@ from benchmarks.step_cost import StepCost
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import LOG_EMIT, LOG_ITEM, LOG_PREEMPT, LOG_STEP, MAX_RUNNING
+from llmserve_env.engine.layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION, LOG_PREEMPTION, MAX_RUNNING
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, PS_PER_US
 
@@ -116,20 +116,22 @@ def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) ->
     return None
 
 
-def engine_decisions(log: Ints) -> Decisions:
-    """The engine's log (rows of kind and seven values) as columns."""
-    kinds = log[:, 0]
+def engine_decisions(log: NDArray[Any]) -> Decisions:
+    """The engine's log (LOG_DTYPE) as columns."""
+    kinds = log["kind"]
     # The row of an iteration comes after its items and preemptions.
-    iteration = np.cumsum(kinds == LOG_STEP)
-    step, item, preempt, emit = (log[kinds == kind] for kind in (LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT))
-    emit = emit[np.argsort(emit[:, 2], kind="stable")]
+    iteration = np.cumsum(kinds == LOG_ITERATION)
+    kinds_used = (LOG_ITERATION, LOG_ITEM, LOG_PREEMPTION, LOG_EMISSION)
+    iterations, items, preemptions, emissions = (log[kinds == kind] for kind in kinds_used)
+    emissions = emissions[np.argsort(emissions["request"], kind="stable")]
+    item_columns = [items[name] for name in ("request", "tokens", "computed_before", "drafts")]
     return Decisions(
-        items=np.column_stack([iteration[kinds == LOG_ITEM], item[:, 2:6]]),
-        preemptions=np.column_stack([iteration[kinds == LOG_PREEMPT], preempt[:, 2]]),
-        free_blocks=step[:, 5:7],
-        times_ps=step[:, [2, 4]],
-        token_requests=np.repeat(emit[:, 2], emit[:, 3]),
-        token_times_ps=np.repeat(emit[:, 4], emit[:, 3]),
+        items=np.column_stack([iteration[kinds == LOG_ITEM], *item_columns]),
+        preemptions=np.column_stack([iteration[kinds == LOG_PREEMPTION], preemptions["request"]]),
+        free_blocks=np.column_stack([iterations["free_blocks_before"], iterations["free_blocks_after"]]),
+        times_ps=np.column_stack([iterations["at_ps"], iterations["ended_at_ps"]]),
+        token_requests=np.repeat(emissions["request"], emissions["tokens"]),
+        token_times_ps=np.repeat(emissions["at_ps"], emissions["tokens"]),
     )
 
 

@@ -8,10 +8,11 @@ from llmserve_env.agents.plans import Plans
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import named
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
+from llmserve_env.engine.state import MUTABLE_FIELDS
 from llmserve_env.env.episode_batch import EpisodeBatch
 
-_WHOLE = ("environment", "replicas", "window", "cache", "block_table")
 _PER_REQUEST = ("progress", "requests")
+_WHOLE = tuple(name for name in MUTABLE_FIELDS if name not in _PER_REQUEST)
 
 
 def _rows_as_bytes(array: Array) -> Array:

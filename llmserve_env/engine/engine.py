@@ -1,4 +1,4 @@
-"""The simulator's front: load requests, advance window by window, read records, branch with snapshots."""
+"""The simulator's interface: load requests, advance window by window, read records, branch with snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE, ServingKnobs, default_knobs, named
-from llmserve_env.engine.layout import KNOWN, REQUEST
+from llmserve_env.engine.layout import TTFT_RING
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import (
     MUTABLE_FIELDS,
@@ -45,9 +45,9 @@ class EngineSnapshot:
 
 @cache
 def announce_compilation() -> None:
-    """Say once, before it happens, that the first run of this version compiles its kernels."""
-    if not is_compiled():
-        _log.warning("compiling the simulator's kernels: about a minute, once per version and machine")
+    """Warn once, in advance, that the first run of this version compiles its kernels."""
+    if not is_compiled(advance, measure):
+        _log.warning("compiling the simulator's kernels: about fifteen seconds, once per version and machine")
 
 
 class EngineBatch:
@@ -70,6 +70,7 @@ class EngineBatch:
         self.knobs = records((num_environments,), KNOBS_DTYPE)
         self.knobs[:] = named(default_knobs(deployment))
         self.metrics = records((num_environments,), METRICS_DTYPE)
+        self._waits = np.empty(TTFT_RING, np.int64)
 
     def make_room(self, num_requests: int) -> None:
         """Let every environment hold tables of this many requests, keeping what is under way."""
@@ -100,7 +101,7 @@ class EngineBatch:
 
     def measure(self) -> Array:
         """Metrics of the window just served; call once per window."""
-        measure(self._tables, self.state, self.metrics)
+        measure(self._tables, self.state, self.metrics, self._waits)
         return self.metrics
 
     def snapshot(self) -> EngineSnapshot:
@@ -149,8 +150,8 @@ class Engine(EngineBatch):
         progress = self.state.progress[0].copy()
         for r in range(self.deployment.max_num_replicas):
             n = int(self.state.replicas[0, r]["num_running"])
-            running = self.state.replicas[0, r]["running"]
-            q = running[REQUEST, :n]
-            progress["emitted"][q] = running[KNOWN, :n] - self.state.requests[0]["prompt_tokens"][q]
+            batch = self.state.replicas[0, r]["batch"]
+            q = batch["request"][:n]
+            progress["emitted"][q] = batch["known"][:n] - self.state.requests[0]["prompt_tokens"][q]
         result: Array = progress
         return result

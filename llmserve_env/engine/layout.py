@@ -15,23 +15,81 @@ PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7
 STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
 SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
 
-# Rows of the running batch: one column per running request, in admission order.
-# SCHEDULED/DRAFTS belong to the executing iteration, QUEUED/QUEUED_DRAFTS to the one behind it (async only);
-# DRAFTS is -1 for a chunk that emits nothing.
-REQUEST, KNOWN, COMPUTED, TARGET, LAST, HELD, SCHEDULED, DRAFTS, QUEUED, QUEUED_DRAFTS, IN_FLIGHT, KEYED = range(12)
-# TABLE is a permutation of block-table rows (a request keeps its row while slots move); STALE lists preempted requests
-# whose output is still in flight (async only).
-TABLE, STALE = 12, 13
-NUM_ROWS = 14
-NUM_PLAIN_ROWS, NUM_SYNC_ROWS, NUM_MOVING_ROWS = 6, 8, 12
-"""How many of the rows matter to plain decoding, to synchronous scheduling, and to everything."""
-
 MAX_RUNNING = 512
+"""Slots of a replica's running batch."""
 
-# Sections of a replica's prefix-cache array.
-REFS, LRU_PREV, LRU_NEXT, CHAIN_NEXT, UNKEYED, KEYS, BUCKETS = range(7)
+NO_OUTPUT = -1
+"""In place of a number of drafts: a chunk of a prompt whose end is still to come emits nothing."""
+ITERATION_DTYPE = np.dtype(
+    [
+        ("tokens", "i4", (MAX_RUNNING,)),
+        ("drafts", "i4", (MAX_RUNNING,)),
+    ]
+)
+"""What each slot computes in one iteration: `tokens` in all, the last `drafts` of them proposed by the draft model."""
 
-LOG_STEP, LOG_ITEM, LOG_PREEMPT, LOG_EMIT, LOG_FINISH = range(5)
+BATCH_DTYPE = np.dtype(
+    [
+        ("request", "i4", (MAX_RUNNING,)),
+        ("known", "i4", (MAX_RUNNING,)),
+        ("computed", "i4", (MAX_RUNNING,)),
+        ("target", "i4", (MAX_RUNNING,)),
+        ("last", "i4", (MAX_RUNNING,)),
+        ("held_blocks", "i4", (MAX_RUNNING,)),
+        ("keyed_blocks", "i4", (MAX_RUNNING,)),
+        ("in_flight", "i4", (MAX_RUNNING,)),
+        ("table_row", "i4", (MAX_RUNNING,)),
+        ("executing", ITERATION_DTYPE),
+        ("queued", ITERATION_DTYPE),
+        ("stale", "i4", (MAX_RUNNING,)),
+    ]
+)
+"""The running batch: one slot per request, in the order of admission.
+
+`known` counts the tokens of the prompt and of the output so far, `last` those at the end; prefill ends when `computed`
+reaches `target`. `in_flight` counts tokens that are scheduled but not known yet. `queued` is the iteration behind the
+executing one, and `stale` lists preempted requests whose output is still in flight; both belong to async scheduling.
+`table_row` is a permutation of the rows of the block table: a request keeps its row while slots move.
+"""
+
+BLOCK_DTYPE = np.dtype(
+    [
+        ("references", "i8"),
+        ("key", "i8"),
+        ("chain_next", "i8"),
+        ("older", "i8"),
+        ("newer", "i8"),
+        ("keyless", "i8"),
+    ]
+)
+"""A block of the prefix cache: `chain_next` links its hash chain, `older` and `newer` the free blocks that have a key.
+
+`keyless` is a stack beside the blocks, not a property of them: its first `num_keyless` entries are free blocks
+without a key.
+"""
+
+LOG_ITERATION, LOG_ITEM, LOG_PREEMPTION, LOG_EMISSION, LOG_FINISH = range(5)
+LOG_DTYPE = np.dtype(
+    [
+        ("kind", "i8"),
+        ("replica", "i8"),
+        ("request", "i8"),
+        ("tokens", "i8"),
+        ("computed_before", "i8"),
+        ("drafts", "i8"),
+        ("at_ps", "i8"),
+        ("started_at_ps", "i8"),
+        ("ended_at_ps", "i8"),
+        ("free_blocks_before", "i8"),
+        ("free_blocks_after", "i8"),
+    ]
+)
+"""A row of the decision log. Every kind fills `replica`; fields that a kind does not have are 0.
+
+An iteration has its times and free blocks; `at_ps` is when it was scheduled. Its items (request, tokens,
+computed_before, drafts) and preemptions (request, at_ps) come before it. An emission has request, tokens and at_ps, a
+finish request and at_ps.
+"""
 
 TTFT_RING = 512
 RECENT_WINDOWS = 10
@@ -78,8 +136,6 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("num_classes", "i8"),
         ("waiting_room", "i8", (MAX_CLASSES,)),
         ("step_every_iteration", "i8"),
-        ("num_cache_blocks", "i8"),
-        ("blocks_per_request", "i8"),
         ("tier_constants", "i8", (NUM_TIERS, 4)),
         ("draft_constants", "i8", (2,)),
         ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)),
@@ -140,14 +196,14 @@ REPLICA_DTYPE = np.dtype(
         ("reserved_bytes", "i8"),
         ("lru_head", "i8"),
         ("lru_tail", "i8"),
-        ("num_unkeyed", "i8"),
+        ("num_keyless", "i8"),
         ("num_keyed_free", "i8"),
         ("next_block", "i8"),
         ("num_emitting", "i4", (MAX_SPECULATION_DEPTH + 2,)),
-        ("head", "i4", (MAX_CLASSES,)),
-        ("tail", "i4", (MAX_CLASSES,)),
+        ("head", "i8", (MAX_CLASSES,)),
+        ("tail", "i8", (MAX_CLASSES,)),
         ("fresh_waiting", "i4", (MAX_CLASSES,)),
-        ("running", "i4", (NUM_ROWS, MAX_RUNNING)),
+        ("batch", BATCH_DTYPE),
     ]
 )
 

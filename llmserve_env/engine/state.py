@@ -16,18 +16,19 @@ from llmserve_env.engine.costs import Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
-    BUCKETS,
+    BLOCK_DTYPE,
     DEPLOYMENT_DTYPE,
     ENVIRONMENT_DTYPE,
+    LOG_DTYPE,
     MAX_KNOTS,
     MAX_RUNNING,
     NUM_TIERS,
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
-    TABLE,
     WINDOW_DTYPE,
 )
+from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
 
@@ -42,19 +43,20 @@ class EngineTables(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """All that changes, of E environments; and their requests."""
+    """Everything that changes, for E environments, and their requests; `kernels/view.py` says what each array holds."""
 
     environment: Array
     replicas: Array
     progress: Array
     window: Array
-    cache: Array
+    blocks: Array
+    buckets: Array
     block_table: Array
     log: Array
     requests: Array
 
 
-MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "cache", "block_table")
+MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "blocks", "buckets", "block_table")
 
 
 def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -63,36 +65,75 @@ def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return array.view(np.recarray) if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0") else array
 
 
+DEPLOYMENT_FIELDS = (
+    "num_replicas",
+    "num_prefill_replicas",
+    "token_budget",
+    "max_model_len",
+    "long_prefill_threshold",
+    "chunked_prefill",
+    "reserve_full_prompt",
+    "watermark_fraction",
+    "prefix_caching",
+    "async_scheduling",
+    "draft_lookahead",
+    "block_tokens",
+    "block_bytes",
+    "memory_limit_bytes",
+    "activation_reserve_bytes",
+    "bring_up_ps",
+    "restart_overhead_ps",
+)
+COSTS_FIELDS = (
+    "activation_bytes_per_token",
+    "logits_bytes_per_sequence",
+    "kv_bytes_per_token",
+    "kv_transfer_bytes_per_s",
+    "weights_load_bytes_per_s",
+)
+"""Attributes of `Deployment` and of `GpuCosts` that enter the kernels' record unchanged, under the same name."""
+
+
+def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dict[str, Any]:
+    """Every field of DEPLOYMENT_DTYPE and its value."""
+    costs, rooms = deployment.costs, deployment.waiting_room
+    gemm_curves = (*(tier.gemm for tier in costs.tiers), costs.draft.gemm)
+    attention_curves = [c for tier in costs.tiers for c in (*tier.decode_attention, tier.prefill_attention)]
+    return {
+        **{name: getattr(deployment, name) for name in DEPLOYMENT_FIELDS},
+        **{name: getattr(costs, name) for name in COSTS_FIELDS},
+        "block_shift": deployment.block_tokens.bit_length() - 1,
+        "weight_bytes": [tier.weight_bytes for tier in costs.tiers],
+        "draft_bytes": costs.draft.weight_bytes,
+        "num_blocks_override": -1 if deployment.num_blocks_override is None else deployment.num_blocks_override,
+        "num_classes": len(rooms),
+        "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
+        "step_every_iteration": step_every_iteration or deployment.async_scheduling or deployment.prefix_caching,
+        "tier_constants": [
+            (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
+        ],
+        "draft_constants": (costs.draft.overhead_ps, costs.draft.per_context_token_ps),
+        "gemm": [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in gemm_curves],
+        "curves": [_segments(curve, MAX_KNOTS + 1) for curve in attention_curves],
+    }
+
+
 def engine_tables(deployment: Deployment, step_every_iteration: bool) -> EngineTables:
     """The deployment and its cost curves as arrays."""
     record = records((1,), DEPLOYMENT_DTYPE)
-    row = record[0]
-    costs = deployment.costs
-    for name in DEPLOYMENT_DTYPE.names or ():
-        for source in (deployment, costs):
-            if (
-                hasattr(source, name)
-                and not isinstance(getattr(source, name), tuple)
-                and getattr(source, name) is not None
-            ):
-                row[name] = getattr(source, name)
-    row["block_shift"] = deployment.block_tokens.bit_length() - 1
-    row["weight_bytes"] = [tier.weight_bytes for tier in costs.tiers]
-    row["draft_bytes"] = costs.draft.weight_bytes
-    row["num_blocks_override"] = -1 if deployment.num_blocks_override is None else deployment.num_blocks_override
-    row["num_classes"] = len(deployment.waiting_room)
-    row["waiting_room"] = tuple(deployment.waiting_room) + (0,) * (MAX_CLASSES - len(deployment.waiting_room))
-    row["step_every_iteration"] = step_every_iteration or deployment.async_scheduling or deployment.prefix_caching
-    row["num_cache_blocks"], row["blocks_per_request"] = cache_shape(deployment)
-    row["tier_constants"] = [
-        (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
-    ]
-    row["draft_constants"] = (costs.draft.overhead_ps, costs.draft.per_context_token_ps)
-    row["gemm"] = [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in (*(t.gemm for t in costs.tiers), costs.draft.gemm)]
-    row["curves"] = [
-        _segments(curve, MAX_KNOTS + 1) for t in costs.tiers for curve in (*t.decode_attention, t.prefill_attention)
-    ]
+    fill_record(record[0], deployment_values(deployment, step_every_iteration))
     return EngineTables(record, np.zeros((0, 0), np.uint8))
+
+
+def fill_record(row: Any, values: dict[str, Any]) -> None:
+    """Write every field of a record; a name that the record or the values lack is an error."""
+    different = set(row.dtype.names) ^ set(values)
+    if different:
+        raise InvariantViolation(
+            f"these fields are in the record or in the values, but not in both: {sorted(different)}"
+        )
+    for name, value in values.items():
+        row[name] = value
 
 
 def cache_shape(deployment: Deployment) -> tuple[int, int]:
@@ -134,10 +175,9 @@ def request_records(table: RequestTable, block_tokens: int) -> Array:
 def fill_requests(rows: Array, table: RequestTable, block_tokens: int) -> None:
     """Write the table into records, with absolute deadlines and prefix-cache stream ids."""
     rows["arrival_at_ps"] = table.arrival_at_ps
-    rows["slo_at_ps"] = np.minimum(
-        table.arrival_at_ps + np.minimum(table.ttft_slo_ps, NEVER_PS - table.arrival_at_ps), NEVER_PS
-    )
-    rows["deadline_at_ps"] = table.arrival_at_ps + np.minimum(table.patience_ps, NEVER_PS - table.arrival_at_ps)
+    longest_ps = NEVER_PS - table.arrival_at_ps
+    rows["slo_at_ps"] = table.arrival_at_ps + np.minimum(table.ttft_slo_ps, longest_ps)
+    rows["deadline_at_ps"] = table.arrival_at_ps + np.minimum(table.patience_ps, longest_ps)
     for name in ("acceptance", "prompt_tokens", "output_tokens", "priority"):
         rows[name] = getattr(table, name)
     shared = table.prefix_id >= 0
@@ -153,15 +193,16 @@ def new_state(deployment: Deployment, num_environments: int, max_requests: int, 
     """Zeroed arrays; `load_requests` makes an environment ready."""
     e, r = num_environments, deployment.max_num_replicas
     blocks, per_request = cache_shape(deployment)
-    cache_row = BUCKETS * blocks + (1 << max(blocks - 1, 1).bit_length() if blocks else 0)
+    num_buckets = 1 << max(blocks - 1, 1).bit_length() if blocks else 0
     return EngineState(
         environment=records((e,), ENVIRONMENT_DTYPE),
         replicas=records((e, r), REPLICA_DTYPE),
         progress=records((e, max_requests), PROGRESS_DTYPE),
         window=records((e,), WINDOW_DTYPE),
-        cache=np.zeros((e, r, cache_row), np.int64),
-        block_table=np.zeros((e, r, MAX_RUNNING * per_request), np.int32),
-        log=np.zeros((log_rows, 8), np.int64),
+        blocks=records((e, r, blocks), BLOCK_DTYPE),
+        buckets=np.full((e, r, num_buckets), -1, np.int64),
+        block_table=np.zeros((e, r, MAX_RUNNING, per_request), np.int64),
+        log=records((log_rows,), LOG_DTYPE),
         requests=records((e, max_requests), REQUEST_DTYPE),
     )
 
@@ -182,8 +223,7 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     replicas["next_deadline_at_ps"] = NEVER_PS
     replicas["pool_is_stale"] = replicas["may_queue"] = 1
     replicas["in_service"][: deployment.num_replicas] = 1
-    replicas["running"][:, TABLE] = np.arange(MAX_RUNNING)
-    state.cache[0, :, BUCKETS * cache_shape(deployment)[0] :] = -1
+    replicas["batch"]["table_row"] = np.arange(MAX_RUNNING)
     return state
 
 

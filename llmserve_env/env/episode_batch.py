@@ -16,6 +16,7 @@ from llmserve_env.engine.state import records
 from llmserve_env.env.features import encode_features
 from llmserve_env.env.kernels import CONTROL_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
 from llmserve_env.env.knob_rules import fill_knob_rules, start_control
+from llmserve_env.env.warmup import warm_up_once
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.task import RewardWeights, Task
 from llmserve_env.units import BYTES_PER_GB
@@ -56,6 +57,7 @@ class EpisodeBatch:
     """Episodes of one task that advance together. Every episode in this package takes its steps here."""
 
     def __init__(self, backend: ServingBackend, weights: RewardWeights | None = None) -> None:
+        warm_up_once()
         self.backend = backend
         self.task = backend.task
         self.num_episodes = backend.num_episodes

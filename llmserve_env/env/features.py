@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.knobs import KNOBS, Knob
 from llmserve_env.env.kernels import dwell_left
@@ -109,9 +108,9 @@ def encode_knobs(scoring, control, row, start):
 @entry_point
 def encode_features(scoring, control, window, metrics, num_steps, out):
     """Fill `out` [episodes, features] with the observation of every episode."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(out.shape[0]):
-        m, w, c, row = borrow(metrics)[e], borrow(window)[e], borrow(control)[e], borrow(out)[e]
+        m, w, c, row = metrics[e], window[e], control[e], out[e]
         row[0] = scaled_log(m.queue_depth, 7.0)
         row[1] = scaled_log(m.active_requests, 7.0)
         row[2] = m.kv_cache_occupancy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.engine.deployment import MAX_CLASSES
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE
 from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
@@ -106,9 +105,9 @@ def dwell_left(scoring, control, knob):
 @entry_point
 def hold_knobs(scoring, control, requested):
     """Find the knobs that apply: a requested change is held while a knob is inactive or must dwell at its value."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(requested.shape[0]):
-        c = borrow(control)[e]
+        c = control[e]
         for k in range(len(c.current)):
             wanted = s.default[k] if np.isnan(requested[e, k]) else requested[e, k]
             c.held[k] = 0
@@ -166,9 +165,9 @@ def bill(scoring, control, metrics, out):
 @entry_point
 def score_windows(scoring, control, window, metrics, terms):
     """Reward terms of the window just measured; docs/metrics.md has the formulas."""
-    s = borrow(scoring)[0]
+    s = scoring[0]
     for e in range(window.shape[0]):
-        w, m, out, c = borrow(window)[e], borrow(metrics)[e], borrow(terms)[e], borrow(control)[e]
+        w, m, out, c = window[e], metrics[e], terms[e], control[e]
         count_served(s, w, out)
         slowness = (mean_gap_ms(w) - s.itl_comfort_ms) / (s.itl_limit_ms - s.itl_comfort_ms)
         # A request that missed its SLO counts as the slowest stream: nothing served must not look smooth.

@@ -10,7 +10,7 @@ import pytest
 from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import ABANDONED, LOG_EMIT, LOG_FINISH, REJECTED
+from llmserve_env.engine.layout import ABANDONED, LOG_EMISSION, LOG_FINISH, REJECTED
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.units import PS_PER_MS, PS_PER_S
 from llmserve_env.workloads import sample
@@ -32,8 +32,12 @@ LOG_ROWS = 400_000
 
 def happenings(rows: Any) -> list[tuple[int, int, str, int]]:
     """(time, request, what, tokens) of the log's rows and of requests that were lost."""
-    found = [(int(row[4]), int(row[2]), "tokens", int(row[3])) for row in rows if row[0] == LOG_EMIT]
-    found += [(int(row[3]), int(row[2]), "finish", 0) for row in rows if row[0] == LOG_FINISH]
+    found = [
+        (int(row["at_ps"]), int(row["request"]), "tokens", int(row["tokens"]))
+        for row in rows
+        if row["kind"] == LOG_EMISSION
+    ]
+    found += [(int(row["at_ps"]), int(row["request"]), "finish", 0) for row in rows if row["kind"] == LOG_FINISH]
     return found
 
 

@@ -1,6 +1,6 @@
 """Random requests and random knobs at every window: `python -m tests.engine.fuzzing SECONDS [SEED]`.
 
-Meant to run with NUMBA_BOUNDSCHECK=1 and a NUMBA_CACHE_DIR of its own; `test_fuzz.py` does. Prints what it covered as
+Meant to run with NUMBA_BOUNDSCHECK=1, as `test_fuzz.py` does. Prints what it covered as
 JSON. A failure names the seed: `python -m tests.engine.fuzzing 0 SEED` runs that one case again.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llmserve_env.engine.engine import Engine
-from llmserve_env.engine.layout import PENDING, REQUEST, STATUS_NAMES
+from llmserve_env.engine.layout import PENDING, STATUS_NAMES
 from tests.engine.random_cases import Case, random_case
 from tests.reference.engine import ReferenceEngine
 
@@ -39,7 +39,7 @@ def observed(engine: Engine, totals: dict[str, int]) -> dict[str, Any]:
         "finished_at": records["finished_at_ps"].tolist(),
         "emitted": records["emitted"].tolist(),
         "preemptions": records["preemptions"].tolist(),
-        "running": [r["running"][REQUEST, : r["num_running"]].tolist() for r in replicas],
+        "running": [r["batch"]["request"][: r["num_running"]].tolist() for r in replicas],
         "num_waiting": replicas["num_waiting"].tolist(),
         "used_blocks": replicas["used_blocks"].tolist(),
         "tier": replicas["tier"].tolist(),

@@ -1,4 +1,4 @@
-"""The compiled engine against recorded runs of vLLM, which are read where they lie and skipped where they do not."""
+"""The compiled engine against recorded runs of vLLM, skipped where the recordings are missing."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from llmserve_env.engine.engine import Engine
-from llmserve_env.engine.layout import HELD, LOG_EMIT, LOG_ITEM, LOG_STEP, REFS, REQUEST, TABLE
-from llmserve_env.engine.state import MUTABLE_FIELDS, cache_shape
+from llmserve_env.engine.layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION
+from llmserve_env.engine.state import MUTABLE_FIELDS
 from tests.engine.random_cases import Case
 
 JIT_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
@@ -52,7 +52,7 @@ def counted(engine: Engine, name: str) -> int:
 
 def running_ids(engine: Engine) -> list[list[int]]:
     """Running requests of each replica, in admission order."""
-    return [r["running"][REQUEST, : r["num_running"]].tolist() for r in engine.state.replicas[0]]
+    return [r["batch"]["request"][: r["num_running"]].tolist() for r in engine.state.replicas[0]]
 
 
 def waiting_ids(engine: Engine) -> list[list[int]]:
@@ -92,25 +92,24 @@ class Pool:
 
 def pools(engine: Engine) -> list[Pool]:
     """The KV pool of each replica."""
-    size, per_request = cache_shape(engine.deployment)
-    return [_pool(engine, r, size, per_request) for r in range(engine.deployment.max_num_replicas)]
+    return [_pool(engine, r) for r in range(engine.deployment.max_num_replicas)]
 
 
-def _pool(engine: Engine, r: int, size: int, per_request: int) -> Pool:
+def _pool(engine: Engine, r: int) -> Pool:
     replica = engine.state.replicas[0, r]
-    held = replica["running"][HELD, : replica["num_running"]].tolist()
+    batch = replica["batch"]
+    held = batch["held_blocks"][: replica["num_running"]].tolist()
     num_blocks, used = int(replica["num_blocks"]), int(replica["used_blocks"])
     free = num_blocks - used
     holders: dict[int, int] = {}
     references: dict[int, int] = {}
-    if size:
+    if engine.deployment.prefix_caching:
         for slot, count in enumerate(held):
-            first = int(replica["running"][TABLE, slot]) * per_request
-            for block in engine.state.block_table[0, r, first : first + count].tolist():
+            for block in engine.state.block_table[0, r, batch["table_row"][slot], :count].tolist():
                 holders[block] = holders.get(block, 0) + 1
-        counts = engine.state.cache[0, r, REFS * size : (REFS + 1) * size]
+        counts = engine.state.blocks[0, r]["references"]
         references = {int(b): int(counts[b]) for b in np.flatnonzero(counts > 0)}
-        free = int(replica["num_unkeyed"]) + int(replica["num_keyed_free"])
+        free = int(replica["num_keyless"]) + int(replica["num_keyed_free"])
     return Pool(num_blocks, used, held, holders, references, free, bool(replica["pool_is_stale"]))
 
 
@@ -136,23 +135,27 @@ def serve_logged(case: Case) -> Engine:
 def log_of(engine: Engine) -> Log:
     """The log of an engine from `serve_logged`."""
     rows = engine.state.log[: int(engine.state.environment[0]["log_count"])]
+
+    def columns(kind: int, *names: str) -> NDArray[np.int64]:
+        chosen = rows[rows["kind"] == kind]
+        return np.column_stack([chosen[name] for name in names])
+
     return Log(
-        rows[rows[:, 0] == LOG_STEP][:, 1:5],
-        rows[rows[:, 0] == LOG_ITEM][:, 1:6],
-        rows[rows[:, 0] == LOG_EMIT][:, 1:5],
+        columns(LOG_ITERATION, "replica", "at_ps", "started_at_ps", "ended_at_ps"),
+        columns(LOG_ITEM, "replica", "request", "tokens", "computed_before", "drafts"),
+        columns(LOG_EMISSION, "replica", "request", "tokens", "at_ps"),
     )
 
 
 def emissions(engine: Engine) -> Iterator[tuple[int, int, int]]:
     """(request, tokens, drafts judged) of each emission, in order; of an engine that schedules synchronously."""
     drafts: dict[int, int] = {}
-    for kind, _, request, tokens, _, used, *_ in engine.state.log[
-        : int(engine.state.environment[0]["log_count"])
-    ].tolist():
-        if kind == LOG_ITEM:
-            drafts[request] = used
-        elif kind == LOG_EMIT:
-            yield request, tokens, drafts[request]
+    for row in engine.state.log[: int(engine.state.environment[0]["log_count"])]:
+        request = int(row["request"])
+        if row["kind"] == LOG_ITEM:
+            drafts[request] = int(row["drafts"])
+        elif row["kind"] == LOG_EMISSION:
+            yield request, int(row["tokens"]), drafts[request]
 
 
 def digest(engine: Engine) -> str:

@@ -197,7 +197,7 @@ class ReferenceEngine:
             replica.in_service = False
         for replica in self.prefill:
             self._evacuate(replica, t)
-        # A replica that left service needs no weights: the turn passes on.
+        # A replica that left service needs no weights, so the next one starts to reload.
         if self.reloading is not None and not self.reloading.in_service:
             self.reloading = None
             self._reload_next(t)

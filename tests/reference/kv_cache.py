@@ -28,7 +28,7 @@ class KvPool:
         self.prefix_caching = prefix_caching
         self.num_blocks = 0
         self.free_unkeyed: list[Block] = []
-        # Dictionaries keep insertion order: least recently freed first, entered first first.
+        # Dictionaries keep insertion order: the least recently freed block first, and the first one entered.
         self.free_keyed: dict[Block, None] = {}
         self.cached: dict[Key, dict[Block, None]] = {}
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.recorded_runs import PS_PER_S, RecordedRun
+from benchmarks.recorded_runs import RecordedRun
 from benchmarks.step_cost import StepCost
+from llmserve_env.units import PS_PER_S
 
 from .engine import ReferenceEngine
 from .plain import PlainDeployment, PlainKnobs

@@ -1,4 +1,4 @@
-"""The reference against recorded runs of vLLM, which are read where they lie and skipped where they do not."""
+"""The reference against recorded runs of vLLM, skipped where the recordings are missing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.recorded_runs import PS_PER_S, RecordedRun, load_runs
+from benchmarks.recorded_runs import RecordedRun, load_runs
 from benchmarks.step_cost import fit_step_cost
+from llmserve_env.units import PS_PER_S
 from tests.reference.replay import first_difference, replay
 
 TRUTH = Path(__file__).parents[3] / "shared" / "vllm_truth"

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
 from llmserve_env.engine.kernels.recording import count_arrival, count_gaps, finish, first_token, reject
@@ -59,11 +58,11 @@ def receive(books, q, at_ps, tokens):
 def record_window(state, num_requests, events, now_ps):
     """Open a window, let requests arrive up to `num_requests`, apply the events in order, judge what is overdue."""
     books = Books(
-        borrow(state.environment)[0],
-        borrow(state.window)[0],
-        borrow(state.replicas)[0],
-        borrow(state.requests)[0],
-        borrow(state.progress)[0],
+        state.environment[0],
+        state.window[0],
+        state.replicas[0],
+        state.requests[0],
+        state.progress[0],
     )
     environment, requests, progress = books.environment, books.requests, books.progress
     open_window(books)
@@ -72,7 +71,7 @@ def record_window(state, num_requests, events, now_ps):
         enqueue(books, 0, q, requests[q].arrival_at_ps)
     environment.next_arrival = num_requests
     for i in range(events.shape[0]):
-        event = borrow(events)[i]
+        event = events[i]
         q = event.request
         if event.kind == TOKENS:
             receive(books, q, event.at_ps, event.tokens)

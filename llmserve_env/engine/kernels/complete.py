@@ -6,37 +6,22 @@ import numpy as np
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks
+from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
-from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token, log_event
+from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token
 from llmserve_env.engine.kernels.restart import seconds_for_bytes_ps
-from llmserve_env.engine.kernels.slots import remove_slot
-from llmserve_env.engine.layout import (
-    COMPUTED,
-    DRAFTS,
-    IN_FLIGHT,
-    KNOWN,
-    LAST,
-    LOG_EMIT,
-    LOG_FINISH,
-    NUM_MOVING_ROWS,
-    NUM_PLAIN_ROWS,
-    NUM_SYNC_ROWS,
-    QUEUED,
-    QUEUED_DRAFTS,
-    REQUEST,
-    SCHEDULED,
-    STALE,
-)
+from llmserve_env.engine.kernels.slots import remove_slot, remove_unscheduled_slot
+from llmserve_env.engine.layout import NO_OUTPUT
 from llmserve_env.rng import SPECULATION_STREAM
 
 
 @kernel
 def complete(sim, r):
     """Process the output of the executing iteration; the queued one, if any, starts executing."""
-    deployment, replica, running = sim.deployment, sim.replicas[r], sim.replicas[r].running
-    rows = NUM_MOVING_ROWS if deployment.step_every_iteration else NUM_SYNC_ROWS
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    executing, queued = batch.executing, batch.queued
     end, duration, plain = replica.end_at_ps, replica.end_at_ps - replica.start_at_ps, replica.num_plain
     sim.window.prefill_tokens += replica.prefill_tokens
     replica.free_at_ps = end
@@ -47,10 +32,10 @@ def complete(sim, r):
     i = plain
     while i < replica.num_running:
         has_left = False
-        if running[SCHEDULED, i] > 0:
-            running[SCHEDULED, i] = 0
-            if running[DRAFTS, i] >= 0:
-                has_left = emit(sim, r, i, end, rows)
+        if executing.tokens[i] > 0:
+            executing.tokens[i] = 0
+            if executing.drafts[i] != NO_OUTPUT:
+                has_left = emit(sim, r, i, end)
         i += not has_left
     if not are_all_plain:
         count_bursts(sim, r, duration)
@@ -64,15 +49,15 @@ def complete(sim, r):
     replica.queued_prefill_tokens = 0
     if replica.end_at_ps >= 0:
         for i in range(replica.num_running):
-            running[SCHEDULED, i], running[DRAFTS, i] = running[QUEUED, i], running[QUEUED_DRAFTS, i]
-            running[QUEUED, i] = 0
+            executing.tokens[i], executing.drafts[i] = queued.tokens[i], queued.drafts[i]
+            queued.tokens[i] = 0
 
 
 @kernel
 def advance_plain(sim, r, plain, iterations, end):
     """Each of the leading slots has emitted one token per iteration; some may now be finished."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
-    known, last = running[KNOWN], running[LAST]
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    known, last = batch.known, batch.last
     finished = 0
     for i in range(plain):
         known[i] += iterations
@@ -81,9 +66,9 @@ def advance_plain(sim, r, plain, iterations, end):
     i = 0
     while finished > 0:
         if known[i] == last[i]:
-            finish(sim, running[REQUEST, i], end, replica.tier)
+            finish(sim, request_in(batch, i), end, replica.tier)
             free_blocks(sim, r, i)
-            remove_slot(sim, r, i, NUM_PLAIN_ROWS)
+            remove_unscheduled_slot(sim, r, i)
             finished -= 1
         else:
             i += 1
@@ -112,12 +97,13 @@ def count_tokens(sim, r, q, tokens, end):
     """Tokens of request q reach its client at `end`."""
     progress, replica = sim.progress[q], sim.replicas[r]
     sim.window.output_tokens += tokens
-    log_event(sim, LOG_EMIT, r, q, tokens, end, 0, 0, 0)
+    if sim.log.size > 0:
+        log_emission(sim, r, end, q, tokens)
     if progress.first_token_at_ps < 0:
         first_token(sim, q, end, replica.tier)
         return
     if progress.last_token_at_ps < 0:
-        # Everybody who emits as many tokens has the same gap: counted together when the iteration is done.
+        # Requests that emit equally many tokens have equal gaps, counted together when the iteration is done.
         replica.num_emitting[tokens] += 1
         return
     gap = end - progress.last_token_at_ps
@@ -130,7 +116,7 @@ def count_tokens(sim, r, q, tokens, end):
 
 @kernel
 def count_bursts(sim, r, duration):
-    """Inter-token gaps of those who had a token in the iteration before this one."""
+    """Inter-token gaps of the requests that had a token in the iteration before this one."""
     num_emitting = sim.replicas[r].num_emitting
     for tokens in range(1, MAX_SPECULATION_DEPTH + 2):
         if num_emitting[tokens] > 0:
@@ -139,34 +125,35 @@ def count_bursts(sim, r, duration):
 
 
 @kernel
-def emit(sim, r, i, end, rows):
+def emit(sim, r, i, end):
     """One request's output. True when it has left the batch."""
-    deployment, running = sim.deployment, sim.replicas[r].running
-    q, drafts = running[REQUEST, i], running[DRAFTS, i]
+    deployment, batch = sim.deployment, sim.replicas[r].batch
+    q, drafts = request_in(batch, i), np.int64(batch.executing.drafts[i])
     prompt = sim.requests[q].prompt_tokens
-    emitted = running[KNOWN, i] - prompt
+    emitted = batch.known[i] - prompt
     accepted = 0
     if drafts > 0:
         accepted = accepted_drafts(sim, q, emitted, drafts)
         sim.window.drafted_tokens += drafts
         sim.window.accepted_tokens += accepted
-        running[COMPUTED, i] -= drafts - accepted
-    tokens = min(1 + accepted, running[LAST, i] - running[KNOWN, i])
-    running[KNOWN, i] += tokens
+        batch.computed[i] -= drafts - accepted
+    tokens = min(1 + accepted, batch.last[i] - batch.known[i])
+    batch.known[i] += tokens
     if deployment.async_scheduling:
-        running[IN_FLIGHT, i] -= drafts - accepted + tokens
+        batch.in_flight[i] -= drafts - accepted + tokens
         if deployment.prefix_caching:
-            key_full_blocks(sim, r, i, min(running[COMPUTED, i] - running[IN_FLIGHT, i], running[KNOWN, i]))
+            key_full_blocks(sim, r, i, min(batch.computed[i] - batch.in_flight[i], np.int64(batch.known[i])))
     count_tokens(sim, r, q, tokens, end)
-    if running[KNOWN, i] == running[LAST, i]:
+    if batch.known[i] == batch.last[i]:
         finish(sim, q, end, sim.replicas[r].tier)
-        log_event(sim, LOG_FINISH, r, q, end, 0, 0, 0, 0)
+        if sim.log.size > 0:
+            log_finish(sim, r, end, q)
     elif r >= deployment.num_replicas:
         hand_off(sim, q, emitted + tokens, prompt + emitted, end)
     else:
         return False
     free_blocks(sim, r, i)
-    remove_slot(sim, r, i, rows)
+    remove_slot(sim, r, i)
     return True
 
 
@@ -184,13 +171,13 @@ def hand_off(sim, q, emitted, computed, end):
 @rare_kernel
 def emit_stale(sim, r, end):
     """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
     for i in range(replica.num_stale):
-        q = running[STALE, i]
+        q = np.int64(batch.stale[i])
         request, progress = sim.requests[q], sim.progress[q]
         drafts = progress.stale_items - 1
         progress.stale_items = 0
-        accepted = accepted_drafts(sim, q, progress.emitted, drafts)
+        accepted = accepted_drafts(sim, q, np.int64(progress.emitted), drafts)
         sim.window.drafted_tokens += drafts
         sim.window.accepted_tokens += accepted
         tokens = min(1 + accepted, request.output_tokens - progress.emitted)
@@ -200,5 +187,6 @@ def emit_stale(sim, r, end):
         if progress.emitted == request.output_tokens:
             dequeue(sim, r, q)
             finish(sim, q, end, replica.tier)
-            log_event(sim, LOG_FINISH, r, q, end, 0, 0, 0, 0)
+            if sim.log.size > 0:
+                log_finish(sim, r, end, q)
     replica.num_stale = 0

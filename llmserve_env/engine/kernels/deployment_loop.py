@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
@@ -47,26 +46,27 @@ def is_settled(sim, r, until_ps):
 def advance(tables, state, knobs, until_ps):  # noqa: C901
     """One window of every environment: apply its knobs, serve until its `until_ps`, close the books; returns faults.
 
-    One function with one call of `advance_replica` on purpose: numba optimises everything again at each level.
+    `advance_replica` is called in one place only, because it is inlined with everything it calls.
     """
     num_base, num_all = tables.deployment[0].num_replicas, state.replicas.shape[1]
     num_faults = 0
     for e in range(state.environment.shape[0]):
         sim = Sim(
-            borrow(tables.deployment)[0],
-            borrow(state.environment)[e],
-            borrow(state.window)[e],
-            borrow(state.replicas)[e],
-            borrow(state.requests)[e],
-            borrow(state.progress)[e],
-            borrow(state.cache)[e],
-            borrow(state.block_table)[e],
-            borrow(state.log),
-            borrow(tables.recorded),
+            tables.deployment[0],
+            state.environment[e],
+            state.window[e],
+            state.replicas[e],
+            state.requests[e],
+            state.progress[e],
+            state.blocks[e],
+            state.buckets[e],
+            state.block_table[e],
+            state.log,
+            tables.recorded,
         )
         environment, until = sim.environment, until_ps[e]
         open_window(sim)
-        apply_knobs(sim, borrow(knobs)[e])
+        apply_knobs(sim, knobs[e])
         while not environment.fault:
             # Prefill replicas go first: they may hand requests over before the next event.
             # Base replicas then wait for the next event that concerns them.

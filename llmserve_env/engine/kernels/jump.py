@@ -1,7 +1,7 @@
 """Many pure-decode iterations at once, in closed form and exactly.
 
-While every running request decodes and nobody can be admitted, iteration j takes D + j*g: only the context grows, by
-one token per running request, and the attention curve is linear between knots. Their sums are quadratic, in integers.
+While every running request decodes and none can be admitted, iteration j takes D + j*g: only the context grows, by
+one token per running request, and the attention curve is linear between knots. The sums are quadratic, in integers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.latency import iteration_ps, segment
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
-from llmserve_env.engine.layout import COMPUTED, HELD, KNOWN, LAST, MAX_RUNNING, NUM_CURVES
+from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
 
 
 @kernel
@@ -63,8 +63,8 @@ def jump(sim, r, until_ps):
     deployment, environment, replica, window = sim.deployment, sim.environment, sim.replicas[r], sim.window
     if not can_jump(deployment, environment, replica) or replica.next_deadline_at_ps <= replica.free_at_ps:
         return False
-    running, n, at = replica.running, replica.num_running, replica.free_at_ps
-    known, last, computed = running[KNOWN], running[LAST], running[COMPUTED]
+    n, at = replica.num_running, replica.free_at_ps
+    known, last, computed = replica.batch.known, replica.batch.last, replica.batch.computed
     left, context = last[0] - known[0], n
     for i in range(n):
         left = min(left, last[i] - known[i])
@@ -110,8 +110,7 @@ def count_series(window, n, first, growth, count):
 @kernel
 def hold_more(deployment, replica, n, count):
     """Let every running request hold `count` more tokens, if the pool has the blocks for all of them."""
-    running = replica.running
-    computed, held = running[COMPUTED], running[HELD]
+    computed, held = replica.batch.computed, replica.batch.held_blocks
     mask, shift = deployment.block_tokens - 1, deployment.block_shift
     spare = replica.num_blocks - replica.used_blocks
     if spare < n * ((count + mask) >> shift):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, section, take_block
-from llmserve_env.engine.layout import HELD, KEYED, REFS, REQUEST, TABLE
+from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, take_block
 
 
 @kernel
@@ -14,51 +15,60 @@ def blocks_for(deployment, tokens):
 
 
 @kernel
+def request_in(batch, slot):
+    """The request in a slot, as wide as every other request id: numba compiles kernels again for each width."""
+    return np.int64(batch.request[slot])
+
+
+@kernel
+def lookahead_tokens(sim):
+    """Tokens that every request holds blocks for beyond its scheduled ones: room for the drafts to come."""
+    return sim.environment.speculation_depth if sim.deployment.draft_lookahead else 0
+
+
+@kernel
 def grow(sim, r, slot, tokens):
     """Let a running request hold `tokens`; False (and no change) when the pool is too small."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
-    held = running[HELD, slot]
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    held = batch.held_blocks[slot]
     needed = blocks_for(sim.deployment, tokens) - held
     if needed <= 0:
         return True
     if replica.used_blocks + needed > replica.num_blocks:
         return False
     if sim.deployment.prefix_caching:
-        first = running[TABLE, slot] * sim.deployment.blocks_per_request
         for j in range(held, held + needed):
             b = take_block(sim, r)
-            section(sim, r, REFS)[b] = 1
-            sim.block_table[r, first + j] = b
+            sim.blocks[r, b].references = 1
+            sim.block_table[r, batch.table_row[slot], j] = b
     replica.used_blocks += needed
-    running[HELD, slot] = held + needed
+    batch.held_blocks[slot] = held + needed
     return True
 
 
 @kernel
 def free_blocks(sim, r, slot):
     """Give back everything a running request holds, last block first."""
-    running = sim.replicas[r].running
-    held = running[HELD, slot]
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    held = batch.held_blocks[slot]
     if sim.deployment.prefix_caching:
-        first = running[TABLE, slot] * sim.deployment.blocks_per_request
         for j in range(held - 1, -1, -1):
-            release_block(sim, r, sim.block_table[r, first + j])
+            release_block(sim, r, sim.block_table[r, batch.table_row[slot], j])
     else:
-        sim.replicas[r].used_blocks -= held
-    running[HELD, slot] = 0
-    running[KEYED, slot] = 0
+        replica.used_blocks -= held
+    batch.held_blocks[slot] = 0
+    batch.keyed_blocks[slot] = 0
 
 
 @rare_kernel
 def key_full_blocks(sim, r, slot, tokens):
     """Enter the blocks that `tokens` known tokens fill."""
-    running = sim.replicas[r].running
+    batch = sim.replicas[r].batch
     full = tokens >> sim.deployment.block_shift
-    first = running[TABLE, slot] * sim.deployment.blocks_per_request
-    for j in range(running[KEYED, slot], full):
-        enter(sim, r, sim.block_table[r, first + j], block_key(sim, running[REQUEST, slot], j))
-    if full > running[KEYED, slot]:
-        running[KEYED, slot] = full
+    for j in range(batch.keyed_blocks[slot], full):
+        enter(sim, r, sim.block_table[r, batch.table_row[slot], j], block_key(sim, request_in(batch, slot), j))
+    if full > batch.keyed_blocks[slot]:
+        batch.keyed_blocks[slot] = full
 
 
 @rare_kernel

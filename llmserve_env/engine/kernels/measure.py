@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmserve_env.engine.kernels.borrow import borrow
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.layout import (
     ITL_SUB_BINS,
@@ -158,12 +157,11 @@ def measure_fleet(environment, window, replicas, out):
 
 
 @entry_point
-def measure(tables, state, metrics):
-    """Fill `metrics` with the last window of every environment."""
-    values = np.empty(TTFT_RING, np.int64)
+def measure(tables, state, metrics, waits):
+    """Fill `metrics` with the last window of every environment; `waits` is scratch memory of TTFT_RING entries."""
     for e in range(state.environment.shape[0]):
-        environment, window, out = borrow(state.environment)[e], borrow(state.window)[e], borrow(metrics)[e]
-        replicas = borrow(state.replicas)[e]
+        environment, window, out = state.environment[e], state.window[e], metrics[e]
+        replicas = state.replicas[e]
         length_ps = max(environment.now_ps - window.opened_at_ps, 1)
         length_s = length_ps / PS_PER_S
         update_recent(environment, window, length_s)
@@ -181,17 +179,17 @@ def measure(tables, state, metrics):
             oldest_wait_ps(
                 environment,
                 replicas,
-                borrow(state.requests)[e],
-                borrow(state.progress)[e],
-                borrow(tables.deployment)[0].num_classes,
+                state.requests[e],
+                state.progress[e],
+                tables.deployment[0].num_classes,
             )
             / PS_PER_MS
         )
-        n = recent_waits(environment, length_ps, values)
+        n = recent_waits(environment, length_ps, waits)
         out.oldest_wait_ms = oldest_ms
         # The first selection leaves everything above its rank to the right, which the second then skips.
-        out.ttft_p50_ms = select(values, 0, n - 1, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms
-        late_ms = select(values, (n + 1) // 2 - 1, n - 1, (99 * n + 99) // 100 - 1) / PS_PER_MS if n > 0 else 0.0
+        out.ttft_p50_ms = select(waits, 0, n - 1, (n + 1) // 2 - 1) / PS_PER_MS if n > 0 else oldest_ms
+        late_ms = select(waits, (n + 1) // 2 - 1, n - 1, (99 * n + 99) // 100 - 1) / PS_PER_MS if n > 0 else 0.0
         out.ttft_p99_ms = max(late_ms, oldest_ms)
         for k in range(MAX_CLASSES):
             out.class_share[k] = window.arrived_by_class[k] / window.arrived if window.arrived > 0 else 0.0

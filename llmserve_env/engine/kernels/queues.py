@@ -6,6 +6,8 @@ between them moves nothing. For plain FCFS this equals vLLM's deque with push-fr
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.layout import TRANSFERRING, WAITING
 
@@ -30,8 +32,8 @@ def enqueue(sim, r, q, t):
         after = -1
     else:
         after = head[k]
-        while progress[after].next >= 0 and is_before(sim, progress[after].next, q):
-            after = progress[after].next
+        while progress[after].next >= 0 and is_before(sim, np.int64(progress[after].next), q):
+            after = np.int64(progress[after].next)
     before = head[k] if after < 0 else progress[after].next
     progress[q].previous = after
     progress[q].next = before

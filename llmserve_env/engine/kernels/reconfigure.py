@@ -48,7 +48,7 @@ def roll(sim, at_ps):
 
 @rare_kernel
 def finish_reload(sim, at_ps):
-    """A replica is back; the next one's turn."""
+    """The reloaded replica is back: start on the next one."""
     sim.environment.reloading = -1
     roll(sim, at_ps)
 

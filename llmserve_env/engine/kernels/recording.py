@@ -1,27 +1,11 @@
-"""What is counted while the engine runs: first tokens, gaps, SLO verdicts, and the optional decision log."""
+"""What is counted while the engine runs: first tokens, gaps between tokens, and SLO verdicts."""
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.kernels.compilation import kernel
 from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, REJECTED, TTFT_RING
 
 PPM = 1_000_000
-
-
-@rare_kernel
-def append_log(sim, kind, a, b, c, d, e, f, g):
-    """One row of the decision log; rows past its end are counted, so that the caller can tell it was too short."""
-    row = sim.environment.log_count
-    if row < sim.log.shape[0]:
-        sim.log[row, 0] = kind
-        sim.log[row, 1] = a
-        sim.log[row, 2] = b
-        sim.log[row, 3] = c
-        sim.log[row, 4] = d
-        sim.log[row, 5] = e
-        sim.log[row, 6] = f
-        sim.log[row, 7] = g
-    sim.environment.log_count += 1
 
 
 @kernel
@@ -110,10 +94,3 @@ def finish(sim, q, at_ps, tier):
     if request.output_tokens > 1:
         window.tpot_sum_ps += (at_ps - progress.first_token_at_ps) // (request.output_tokens - 1)
         window.tpot_requests += 1
-
-
-@kernel
-def log_event(sim, kind, a, b, c, d, e, f, g):
-    """Append to the decision log, when there is one."""
-    if sim.log.shape[0] > 0:
-        append_log(sim, kind, a, b, c, d, e, f, g)

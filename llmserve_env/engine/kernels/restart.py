@@ -6,7 +6,6 @@ from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.prefix_cache import forget_all
 from llmserve_env.engine.kernels.queues import enqueue
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.layout import NUM_MOVING_ROWS, STALE
 from llmserve_env.units import PS_PER_S
 
 
@@ -33,7 +32,7 @@ def lose_iterations(sim, r, at_ps):
     replica.start_at_ps = replica.end_at_ps = replica.queued_end_at_ps = -1
     replica.prefill_tokens = replica.queued_prefill_tokens = 0
     for i in range(replica.num_stale):
-        sim.progress[sim.replicas[r].running[STALE, i]].stale_items = 0
+        sim.progress[replica.batch.stale[i]].stale_items = 0
     replica.num_stale = 0
     replica.num_plain = 0
     replica.may_queue = 1
@@ -52,7 +51,7 @@ def run_out_of_memory(sim, r, at_ps):
         + seconds_for_bytes_ps(deployment.weight_bytes[replica.tier], deployment.weights_load_bytes_per_s)
     )
     while replica.num_running > 0:
-        q = drop_slot(sim, r, replica.num_running - 1, at_ps, NUM_MOVING_ROWS)
+        q = drop_slot(sim, r, replica.num_running - 1, at_ps)
         enqueue(sim, r, q, at_ps)
     if deployment.prefix_caching:
         forget_all(sim, r)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.prefix_cache import forget_all
-from llmserve_env.engine.kernels.queues import dequeue, enqueue, queue_head
+from llmserve_env.engine.kernels.queues import dequeue, enqueue, is_before, queue_head
 from llmserve_env.engine.kernels.recording import count_arrival, reject
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.layout import NUM_MOVING_ROWS, SPLIT_UP
+from llmserve_env.engine.layout import SPLIT_UP
 
 
 @kernel
@@ -28,7 +30,7 @@ def least_loaded(sim, first, stop, at_ps, excluded):
 
 @kernel
 def route(sim, q, at_ps, excluded):
-    """The replica for request q; `excluded` only when nobody else can take it."""
+    """The replica for request q; `excluded` only when no other can take it."""
     deployment = sim.deployment
     first, stop = 0, deployment.num_replicas
     if sim.progress[q].is_fresh and sim.environment.split == SPLIT_UP:
@@ -55,7 +57,7 @@ def evacuate(sim, r, at_ps):
     replica = sim.replicas[r]
     lose_iterations(sim, r, at_ps)
     while replica.num_running > 0:
-        q = drop_slot(sim, r, 0, at_ps, NUM_MOVING_ROWS)
+        q = drop_slot(sim, r, 0, at_ps)
         sim.progress[q].preemptions += 1
         sim.window.preemptions += 1
         enqueue(sim, route(sim, q, at_ps, r), q, at_ps)
@@ -83,16 +85,11 @@ def move_waiting(sim, r, at_ps, only_fresh):
 def next_waiting(sim, r, q):
     """The waiting request that follows q in (arrival, id) order, or -1."""
     best = -1
-    at = sim.requests[q].arrival_at_ps
     for k in range(sim.deployment.num_classes):
         c = sim.replicas[r].head[k]
-        while c >= 0 and (sim.requests[c].arrival_at_ps < at or (sim.requests[c].arrival_at_ps == at and c <= q)):
-            c = sim.progress[c].next
-        if c >= 0 and (
-            best < 0
-            or sim.requests[c].arrival_at_ps < sim.requests[best].arrival_at_ps
-            or (sim.requests[c].arrival_at_ps == sim.requests[best].arrival_at_ps and c < best)
-        ):
+        while c >= 0 and not is_before(sim, q, c):
+            c = np.int64(sim.progress[c].next)
+        if c >= 0 and (best < 0 or is_before(sim, c, best)):
             best = c
     return best
 

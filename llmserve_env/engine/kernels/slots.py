@@ -1,100 +1,126 @@
-"""Columns of the running batch: taking one out, preempting one, choosing a victim, giving up on the impatient."""
+"""Slots of the running batch: putting tokens into an iteration, taking a request out, preempting, giving up."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.kernels.decision_log import log_preemption
 from llmserve_env.engine.kernels.gaps import close_gap
-from llmserve_env.engine.kernels.kv_pool import free_blocks
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
-from llmserve_env.engine.kernels.recording import PPM, count_wait, judge, log_event
-from llmserve_env.engine.layout import (
-    ABANDONED,
-    COMPUTED,
-    DRAFTS,
-    IN_FLIGHT,
-    KNOWN,
-    LOG_PREEMPT,
-    REQUEST,
-    SCHEDULED,
-    STALE,
-    TABLE,
-    TARGET,
-)
+from llmserve_env.engine.kernels.recording import PPM, count_wait, judge
+from llmserve_env.engine.layout import ABANDONED, NO_OUTPUT
 from llmserve_env.units import NEVER_PS
 
 
 @kernel
-def remove_slot(sim, r, slot, num_rows):
-    """Close the gap of a leaving request; order stays the order of admission."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
-    last = replica.num_running - 1
-    for row in range(num_rows):
-        close_gap(running[row], slot, last)
+def place(sim, r, iteration, i, n):
+    """Put n tokens of slot i into an iteration, and note its drafts.
+
+    Blocks that these tokens fill can be found from here on, even by requests admitted in the same iteration.
+    """
+    batch = sim.replicas[r].batch
     if sim.deployment.prefix_caching:
-        freed = running[TABLE, slot]
-        close_gap(running[TABLE], slot, last)
-        running[TABLE, last] = freed
+        key_full_blocks(sim, r, i, min(batch.computed[i] + n, np.int64(batch.known[i])))
+    drafts = batch.computed[i] + n - batch.known[i] - batch.in_flight[i]
+    iteration.tokens[i] = n
+    iteration.drafts[i] = drafts if drafts >= 0 else NO_OUTPUT
+
+
+@kernel
+def remove_unscheduled_slot(sim, r, slot):
+    """Close the gap of a leaving request; the others keep their order. No iteration may hold tokens of any slot."""
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    last = replica.num_running - 1
+    close_gap(batch.request, slot, last)
+    close_gap(batch.known, slot, last)
+    close_gap(batch.computed, slot, last)
+    close_gap(batch.target, slot, last)
+    close_gap(batch.last, slot, last)
+    close_gap(batch.held_blocks, slot, last)
+    if sim.deployment.prefix_caching:
+        freed = batch.table_row[slot]
+        close_gap(batch.table_row, slot, last)
+        batch.table_row[last] = freed
     replica.num_running = last
 
 
+@kernel
+def remove_slot(sim, r, slot):
+    """Close the gap of a leaving request, in the iterations too."""
+    batch, last = sim.replicas[r].batch, sim.replicas[r].num_running - 1
+    close_gap(batch.executing.tokens, slot, last)
+    close_gap(batch.executing.drafts, slot, last)
+    if sim.deployment.step_every_iteration:
+        # Only async scheduling and prefix caching use these, and both step every iteration.
+        close_gap(batch.queued.tokens, slot, last)
+        close_gap(batch.queued.drafts, slot, last)
+        close_gap(batch.in_flight, slot, last)
+        close_gap(batch.keyed_blocks, slot, last)
+    remove_unscheduled_slot(sim, r, slot)
+
+
 @rare_kernel
-def drop_slot(sim, r, slot, at_ps, num_rows):
-    """Take a running request off the replica: its KV is gone, its emitted tokens are kept."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
-    q = running[REQUEST, slot]
+def drop_slot(sim, r, slot, at_ps):
+    """Take a running request off the replica: its KV is gone, its emitted tokens are kept. Returns the request."""
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    q = request_in(batch, slot)
     progress = sim.progress[q]
-    progress.emitted = running[KNOWN, slot] - sim.requests[q].prompt_tokens
+    progress.emitted = batch.known[slot] - sim.requests[q].prompt_tokens
     if progress.is_stalled:
         progress.is_stalled = 0
         replica.num_stalled -= 1
     if progress.emitted > 0 and progress.last_token_at_ps < 0:
         progress.last_token_at_ps = at_ps
-    if running[COMPUTED, slot] < running[TARGET, slot]:
+    if batch.computed[slot] < batch.target[slot]:
         replica.num_prefilling -= 1
     free_blocks(sim, r, slot)
-    remove_slot(sim, r, slot, num_rows)
+    remove_slot(sim, r, slot)
     return q
 
 
 @rare_kernel
-def preempt(sim, r, slot, at_ps, num_rows):
+def preempt(sim, r, slot, at_ps):
     """Send a running request back to this replica's queue."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
-    if running[IN_FLIGHT, slot] > 0 and running[SCHEDULED, slot] > 0 and running[DRAFTS, slot] >= 0:
-        running[STALE, replica.num_stale] = running[REQUEST, slot]
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    executing = batch.executing
+    if batch.in_flight[slot] > 0 and executing.tokens[slot] > 0 and executing.drafts[slot] != NO_OUTPUT:
+        batch.stale[replica.num_stale] = batch.request[slot]
         replica.num_stale += 1
-        sim.progress[running[REQUEST, slot]].stale_items = 1 + running[DRAFTS, slot]
-    q = drop_slot(sim, r, slot, at_ps, num_rows)
+        sim.progress[batch.request[slot]].stale_items = 1 + executing.drafts[slot]
+    q = drop_slot(sim, r, slot, at_ps)
     sim.progress[q].preemptions += 1
     sim.window.preemptions += 1
-    log_event(sim, LOG_PREEMPT, r, q, at_ps, 0, 0, 0, 0)
+    if sim.log.size > 0:
+        log_preemption(sim, r, at_ps, q)
     enqueue(sim, r, q, at_ps)
 
 
 @rare_kernel
 def victim_slot(sim, r):
-    """Who is preempted: the last admitted, or under priority routing the least urgent and then latest."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
+    """The slot to preempt: the last admitted, or under priority routing the least urgent and then the latest."""
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
     victim = replica.num_running - 1
     if not sim.environment.priority_routing:
         return victim
     for i in range(replica.num_running):
-        a, b = running[REQUEST, i], running[REQUEST, victim]
+        a, b = batch.request[i], batch.request[victim]
         request, worst = sim.requests[a], sim.requests[b]
         if request.priority != worst.priority:
-            worse = request.priority > worst.priority
+            is_worse = request.priority > worst.priority
         elif request.arrival_at_ps != worst.arrival_at_ps:
-            worse = request.arrival_at_ps > worst.arrival_at_ps
+            is_worse = request.arrival_at_ps > worst.arrival_at_ps
         else:
-            worse = a > b
-        if worse:
+            is_worse = a > b
+        if is_worse:
             victim = i
     return victim
 
 
 @rare_kernel
 def abandon(sim, q):
-    """The client has gone without a first token."""
+    """The client of request q has left without a first token."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.status = ABANDONED
     progress.finished_at_ps = request.deadline_at_ps
@@ -104,19 +130,19 @@ def abandon(sim, q):
 
 
 @rare_kernel
-def abandon_expired(sim, r, at_ps, num_rows):
+def abandon_expired(sim, r, at_ps):
     """Drop every request here whose client stopped waiting for its first token by `at_ps`."""
-    replica, running = sim.replicas[r], sim.replicas[r].running
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
     earliest = NEVER_PS
     i = 0
     while i < replica.num_running:
-        q = running[REQUEST, i]
-        # Who decodes has a first token; asking the batch first spares a look at every request of it.
-        is_decoding = running[COMPUTED, i] >= running[TARGET, i] or running[IN_FLIGHT, i] > 0
+        q = request_in(batch, i)
+        # Decoding requests already have their first token, so one look at the batch replaces one at the request.
+        is_decoding = batch.computed[i] >= batch.target[i] or batch.in_flight[i] > 0
         if is_decoding or sim.progress[q].first_token_at_ps >= 0:
             i += 1
         elif sim.requests[q].deadline_at_ps <= at_ps:
-            drop_slot(sim, r, i, at_ps, num_rows)
+            drop_slot(sim, r, i, at_ps)
             abandon(sim, q)
         else:
             earliest = min(earliest, sim.requests[q].deadline_at_ps)
@@ -124,7 +150,7 @@ def abandon_expired(sim, r, at_ps, num_rows):
     for k in range(sim.deployment.num_classes):
         q = replica.head[k]
         while q >= 0:
-            following = sim.progress[q].next
+            following = np.int64(sim.progress[q].next)
             deadline = sim.requests[q].deadline_at_ps
             if sim.progress[q].first_token_at_ps < 0 and not sim.progress[q].stale_items:
                 if deadline <= at_ps:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+
+from llmserve_env.arrays import Array
 
 
 class Sim(NamedTuple):
-    """Records and arrays of a single environment. Kept narrow: it travels by value between compiled functions."""
+    """Records and arrays of a single environment; `layout.py` documents their fields.
 
-    deployment: Any
-    environment: Any
-    window: Any
-    replicas: Any
-    requests: Any
-    progress: Any
-    cache: Any
-    block_table: Any
-    log: Any
-    recorded: Any
+    Kept narrow, because it travels by value between compiled functions. numba infers the types again from the arrays
+    that `advance` is called with.
+    """
+
+    deployment: np.record
+    """DEPLOYMENT_DTYPE; only read."""
+    environment: np.record
+    """ENVIRONMENT_DTYPE."""
+    window: np.record
+    """WINDOW_DTYPE."""
+    replicas: Array
+    """[replica] of REPLICA_DTYPE."""
+    requests: Array
+    """[request] of REQUEST_DTYPE; only read."""
+    progress: Array
+    """[request] of PROGRESS_DTYPE."""
+    blocks: Array
+    """[replica, block] of BLOCK_DTYPE; empty without prefix caching."""
+    buckets: Array
+    """[replica, bucket]: the first block of each hash chain, or -1; empty without prefix caching."""
+    block_table: Array
+    """[replica, table row, position]: the blocks that a running request holds; empty without prefix caching."""
+    log: Array
+    """[row] of LOG_DTYPE; empty unless a log is wanted."""
+    recorded: Array
+    """[request, output position]: 1 where a recorded run accepted the draft; empty to draw the verdicts."""

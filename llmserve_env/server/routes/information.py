@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from llmserve_env.backends.real.settings import RealSettings
-from llmserve_env.engine.kernels.compilation import is_compiled
+from llmserve_env.env.warmup import is_warm
 from llmserve_env.models import ServeAction, ServeObservation
 from llmserve_env.server.schemas import HealthResponse, TaskInfo, TasksResponse
 from llmserve_env.server.service import Service
@@ -85,7 +85,7 @@ def information_routes(service: Service) -> APIRouter:
         return {
             "mode": service.settings.mode,
             "backend": RealSettings().provider if is_real else "simulator",
-            "kernels_compiled": is_compiled(),
+            "kernels_compiled": is_warm(),
             "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
             "versions": {
                 "package": PACKAGE_VERSION,

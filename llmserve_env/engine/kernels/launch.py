@@ -1,0 +1,96 @@
+"""Launching an iteration, steps 4 and 5: count the batch, check its memory, and start or queue it."""
+
+from __future__ import annotations
+
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.kernels.decision_log import log_item, log_iteration
+from llmserve_env.engine.kernels.latency import iteration_ps
+from llmserve_env.engine.kernels.restart import run_out_of_memory
+from llmserve_env.engine.layout import NO_OUTPUT
+
+
+@kernel
+def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_before):
+    """Start the iteration that was formed, or queue it behind the executing one; nothing without tokens."""
+    deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
+    sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs = count_items(
+        sim, r, at_ps, iteration, plain_context, before_admission
+    )
+    tokens = decode_tokens + prefill_tokens
+    if tokens == 0:
+        return
+    memory = (
+        replica.reserved_bytes
+        + tokens * deployment.activation_bytes_per_token
+        + sequences * deployment.logits_bytes_per_sequence
+    )
+    if deployment.num_blocks_override < 0 and memory > deployment.memory_limit_bytes:
+        run_out_of_memory(sim, r, at_ps)
+        return
+    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, memory)
+    time = iteration_ps(
+        deployment,
+        replica.tier,
+        environment.speculation_depth,
+        sequences,
+        decode_sequences,
+        decode_tokens,
+        prefill_tokens,
+        context,
+        pairs,
+    )
+    sim.window.iterations += 1
+    sim.window.busy_ps += time
+    start = at_ps
+    if replica.end_at_ps >= 0:
+        start = replica.end_at_ps
+        replica.queued_end_at_ps = start + time
+        replica.queued_prefill_tokens = prefill_tokens
+    else:
+        replica.start_at_ps = start
+        replica.end_at_ps = start + time
+        replica.prefill_tokens = prefill_tokens
+    if sim.log.size > 0:
+        log_iteration(sim, r, at_ps, start, start + time, free_before)
+
+
+@kernel
+def count_items(sim, r, at_ps, iteration, plain_context, before_admission):
+    """Take every item as computed and add up what the iteration costs.
+
+    Returns (sequences, decoding sequences, decode tokens, prefill tokens, context tokens, attended pairs).
+    """
+    deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
+    plain = replica.num_plain
+    sequences, decode_sequences, decode_tokens, prefill_tokens = plain, plain, plain, 0
+    context, pairs = plain_context, 0
+    for i in range(plain, replica.num_running):
+        n = iteration.tokens[i]
+        if n == 0:
+            continue
+        if sim.log.size > 0:
+            log_item(sim, r, at_ps, iteration, i)
+        before = batch.computed[i]
+        batch.computed[i] = before + n
+        sequences += 1
+        if is_decode_item(sim, r, i, before, i >= before_admission):
+            decode_sequences += 1
+            decode_tokens += n
+            context += before + n
+        else:
+            prefill_tokens += n
+            pairs += n * before + n * (n + 1) // 2
+        replica.num_prefilling -= before < batch.target[i] <= before + n
+        if deployment.async_scheduling and iteration.drafts[i] != NO_OUTPUT:
+            batch.in_flight[i] += 1 + iteration.drafts[i]
+    return sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs
+
+
+@rare_kernel
+def is_decode_item(sim, r, i, computed, is_admission):
+    """Whether an item costs like decoding; the last token of a recomputation, alone in its chunk, does too."""
+    batch = sim.replicas[r].batch
+    target = batch.target[i]
+    if computed >= target:
+        return True
+    return not is_admission and computed == target - 1 and target > sim.requests[batch.request[i]].prompt_tokens
