@@ -20,6 +20,7 @@ from llmserve_env.engine.kernels.bookkeeping import (
     record_window,
 )
 from llmserve_env.engine.kernels.measure import measure
+from llmserve_env.engine.layout import TTFT_RING
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import bytes_of, engine_tables, pristine_state, records
 from llmserve_env.units import NEVER_PS
@@ -43,6 +44,7 @@ class WindowBook:
         self.num_requests = 0
         self.window = self._state.window
         self.metrics = records((1,), METRICS_DTYPE)
+        self._waits = np.empty(TTFT_RING, np.int64)
 
     def reset(self, max_requests: int) -> None:
         """Start at time zero, with room for this many requests."""
@@ -133,6 +135,6 @@ class WindowBook:
         record_window(self._state, self.num_requests, events, now_ps)
         for name, value in (counts or {}).items():
             self.window[0][name] = value
-        measure(self._tables, self._state, self.metrics)
+        measure(self._tables, self._state, self.metrics, self._waits)
         for name, gauge in (gauges or {}).items():
             self.metrics[0][name] = gauge
