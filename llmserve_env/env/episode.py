@@ -17,7 +17,8 @@ from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
 from llmserve_env.tasks.catalog import load_task
-from llmserve_env.tasks.task import RewardWeights, Task
+from llmserve_env.tasks.sections import RewardWeights
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 from llmserve_env.workloads import TrafficSchedule, schedule
 

@@ -18,7 +18,8 @@ from llmserve_env.env.kernels import CONTROL_DTYPE, NUM_KNOBS, SCORING_DTYPE, TE
 from llmserve_env.env.knob_rules import fill_knob_rules, start_control
 from llmserve_env.env.warmup import warm_up_once
 from llmserve_env.errors import EpisodeStateError
-from llmserve_env.tasks.task import RewardWeights, Task
+from llmserve_env.tasks.sections import RewardWeights
+from llmserve_env.tasks.task import Task
 from llmserve_env.units import BYTES_PER_GB
 
 

@@ -8,7 +8,8 @@ from typing import Protocol
 from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.env.episode import Episode
-from llmserve_env.tasks.task import RewardWeights, Task
+from llmserve_env.tasks.sections import RewardWeights
+from llmserve_env.tasks.task import Task
 
 TAKEN_OVER = "another episode has been started on the engine"
 

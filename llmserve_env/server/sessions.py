@@ -25,7 +25,8 @@ from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
 from llmserve_env.server.errors import StepConflictError, TooManySessionsError, UnknownSessionError
 from llmserve_env.server.store import Action, SessionRecord, SessionStore
 from llmserve_env.server.tasks import known_task
-from llmserve_env.tasks.task import RewardWeights, Task
+from llmserve_env.tasks.sections import RewardWeights
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 log = logging.getLogger("llmserve.server")

@@ -1,0 +1,100 @@
+"""The sections of a task file besides its workload: deployment, knobs, reward and grader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from llmserve_env.engine.knobs import NAMES
+from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
+
+if TYPE_CHECKING:
+    KnobName = str
+else:
+    KnobName = Literal[NAMES]
+ComponentName = Literal["throughput", "slo", "ttft", "itl", "cost", "memory", "stability"]
+Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
+
+
+class DeploymentSpec(Part):
+    """The fleet: GPU profile, replicas and the limits it is started with."""
+
+    profile: Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
+    """A shipped name, or the path of a `.json` profile, relative to the task's file."""
+    replicas: Count
+    prefill_replicas: Annotated[int, Field(strict=True, ge=0)] = 0
+    memory_limit_gb: Positive
+    token_budget: Count = 2048
+    long_prefill_threshold: Annotated[int, Field(strict=True, ge=0)] = 0
+    """Most tokens of one prompt per iteration, so that short prompts join a long one; 0 for no limit."""
+    max_model_len: Count = 16_384
+    prefix_caching: bool = False
+    waiting_room: tuple[Count, ...]
+    """Waiting requests allowed per replica, one figure per class in order of urgency."""
+    bring_up_s: NonNegative = 2.0
+    restart_overhead_s: NonNegative = 5.0
+    price_usd_per_hour: Positive | None = None
+    """Of one GPU; that of the profile when not given."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset_price(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A price that is not set is not written: digests of tasks do not depend on fields they do not use."""
+        data: dict[str, Any] = serialise(self)
+        if self.price_usd_per_hour is None:
+            data.pop("price_usd_per_hour", None)
+        return data
+
+
+class KnobSpec(Part):
+    """Which knobs an agent may change, and how many steps a knob must dwell at a value before its next change."""
+
+    active: tuple[KnobName, ...]
+    dwell_steps: dict[str, Count] = Field(default_factory=dict)
+
+
+class RewardWeights(Part):
+    """Weights of the reward terms; overridable at reset."""
+
+    throughput: NonNegative
+    latency: NonNegative
+    violations: NonNegative
+    cost: NonNegative
+    memory: NonNegative
+
+
+class RewardSpec(Part):
+    """What the terms are measured against; docs/metrics.md has the formulas."""
+
+    weights: RewardWeights
+    itl_comfort_ms: NonNegative
+    """Mean time between tokens below which faster is no better."""
+    itl_limit_ms: Positive
+    """Mean time between tokens from which slower is no worse."""
+    busy_share: Fraction = 0.5
+    """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
+    class_weights: dict[Name, NonNegative]
+    quality: dict[Name, Quality]
+    """What an answer is worth to the customer, by tier: a price, not an accuracy."""
+
+    @model_validator(mode="after")
+    def _comfort_is_below_the_limit(self) -> RewardSpec:
+        if self.itl_comfort_ms >= self.itl_limit_ms:
+            raise ValueError(
+                f"itl_comfort_ms must be below itl_limit_ms; got {self.itl_comfort_ms:g} and {self.itl_limit_ms:g}"
+            )
+        return self
+
+
+class GraderSpec(Part):
+    """Weights of the score's components; they add up to 1."""
+
+    weights: dict[ComponentName, Fraction]
+    from_baseline: tuple[ComponentName, ...] = ()
+    """Components measured from vLLM's defaults up, instead of from a random agent's figures."""
+
+    @model_validator(mode="after")
+    def _weights_add_up(self) -> GraderSpec:
+        if abs(sum(self.weights.values()) - 1.0) > 1e-9:
+            raise ValueError(f"grader weights must add up to 1; they add up to {sum(self.weights.values()):g}")
+        return self
