@@ -17,7 +17,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.deployment import MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.errors import InvalidActionError
 
 MAX_SHOWN = 80
@@ -198,6 +198,19 @@ class ServingKnobs:
         meaning="urgent classes first, instead of first come first served",
         short="priority",
         flag="--scheduling-policy",
+    )
+    token_budget: int | None = knob(
+        None,
+        kind="int",
+        low=1,
+        high=MAX_TOKEN_BUDGET,
+        levels=(256, 512, 1024, 2048, 4096, 8192, MAX_TOKEN_BUDGET),
+        meaning="tokens that one iteration of a replica may compute",
+        short="token budget",
+        scale="log",
+        flag="--max-num-batched-tokens",
+        is_optional=True,
+        limit_field="token_budget",
     )
 
 

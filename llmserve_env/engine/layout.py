@@ -109,7 +109,6 @@ DEPLOYMENT_DTYPE = np.dtype(
     [
         ("num_replicas", "i8"),
         ("num_prefill_replicas", "i8"),
-        ("token_budget", "i8"),
         ("max_model_len", "i8"),
         ("long_prefill_threshold", "i8"),
         ("chunked_prefill", "i8"),

@@ -68,7 +68,6 @@ def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 DEPLOYMENT_FIELDS = (
     "num_replicas",
     "num_prefill_replicas",
-    "token_budget",
     "max_model_len",
     "long_prefill_threshold",
     "chunked_prefill",

@@ -66,7 +66,7 @@ def fuzzed_engine(seed: int, rng: np.random.Generator) -> Engine:
     return Engine(deployment, requests, case.seed)
 
 
-def fuzzed_knobs(rng: np.random.Generator) -> ServingKnobs:
+def fuzzed_knobs(rng: np.random.Generator, token_budget: int) -> ServingKnobs:
     """Anything that an action may ask for."""
     return ServingKnobs(
         batch_cap=int(rng.choice([1, 2, int(rng.integers(1, 513)), 512])),
@@ -75,6 +75,7 @@ def fuzzed_knobs(rng: np.random.Generator) -> ServingKnobs:
         quantization_tier=int(rng.choice([0, 0, int(rng.integers(0, 3))])),
         prefill_decode_split=bool(rng.random() < 0.5),
         priority_routing=bool(rng.random() < 0.5),
+        token_budget=int(rng.choice([1, int(rng.integers(1, token_budget + 1)), token_budget])),
     )
 
 
@@ -88,7 +89,7 @@ def fuzz_case(seed: int) -> Counter[str]:
         if rng.random() < 0.1:
             engine.restore(engine.snapshot())
         length_ps = int(rng.choice([0, 1, int(rng.integers(1, 400)) * PS_PER_MS, int(rng.integers(1, 4)) * PS_PER_S]))
-        engine.serve(fuzzed_knobs(rng), engine.now_ps + length_ps)
+        engine.serve(fuzzed_knobs(rng, engine.deployment.token_budget), engine.now_ps + length_ps)
         tokens += counted(engine, "output_tokens")
         check(engine, tokens, length_ps)
         seen["windows"] += 1

@@ -125,7 +125,9 @@ def _requests(rng: np.random.Generator, deployment: Deployment, horizon_ps: int)
     )
 
 
-def _knobs(rng: np.random.Generator) -> ServingKnobs:
+def _knobs(rng: np.random.Generator, deployment: Deployment) -> ServingKnobs:
+    # Without chunked prefill a smaller budget would leave prompts waiting for ever.
+    is_lowered = deployment.chunked_prefill and rng.random() < 0.4
     return ServingKnobs(
         batch_cap=int(rng.choice([1, 2, 4, 9, 64])),
         kv_budget_fraction=float(rng.choice([0.1, 0.35, 0.7, 1.0])),
@@ -133,6 +135,7 @@ def _knobs(rng: np.random.Generator) -> ServingKnobs:
         quantization_tier=int(rng.choice([0, 0, 0, 1, 2])),
         prefill_decode_split=bool(rng.random() < 0.4),
         priority_routing=bool(rng.random() < 0.4),
+        token_budget=int(rng.integers(1, deployment.token_budget + 1)) if is_lowered else None,
     )
 
 
@@ -143,11 +146,11 @@ def random_case(seed: int) -> Case:
     horizon_ps = int(rng.integers(1, 6)) * PS_PER_S
     requests = _requests(rng, deployment, horizon_ps)
     windows = []
-    end, knobs = 0, _knobs(rng)
+    end, knobs = 0, _knobs(rng, deployment)
     for _ in range(int(rng.integers(2, 14))):
         end += int(rng.integers(1, 1_200)) * PS_PER_MS
         if rng.random() < 0.6:
-            knobs = _knobs(rng)
+            knobs = _knobs(rng, deployment)
         windows.append((end, knobs))
     windows.append((end + int(rng.integers(0, 60)) * PS_PER_S, knobs))
     return Case(deployment, requests, tuple(windows), int(rng.integers(0, 2**32)))

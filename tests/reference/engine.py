@@ -21,6 +21,7 @@ class _NoKnobs:
     quantization_tier: int = 0
     prefill_decode_split: bool = False
     priority_routing: bool = False
+    token_budget: int | None = None
 
 
 def _request_of_row(columns: RequestColumns, row: int) -> Request:

@@ -82,6 +82,7 @@ class PlainKnobs:
     quantization_tier: int = 0
     prefill_decode_split: bool = False
     priority_routing: bool = False
+    token_budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

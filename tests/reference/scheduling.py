@@ -37,7 +37,7 @@ class Scheduling:
         self.works: list[Work] = []
         self.preempted: list[int] = []
         self.out_of_memory = False
-        self.budget = self.deployment.token_budget
+        self.budget = self.deployment.token_budget if self.knobs.token_budget is None else self.knobs.token_budget
         self.depth = self.knobs.speculation_depth
         self.lookahead = self.depth if self.deployment.draft_lookahead else 0
         self.threshold = 0

@@ -48,8 +48,6 @@ class VllmProvider(OpenAIProvider):
         self._folder = Path(settings.control_dir)
         self.metrics_url = settings.base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._http = httpx.Client(timeout=settings.connect_timeout_s)
-        self.token_budget: int | None = None
-        """Tokens per iteration from the next window on; not one of the agent's knobs. None: the server's own."""
         self._by_priority = False
         self._generation = 0
         # A unique name keeps recordings of earlier episodes apart.
@@ -80,13 +78,14 @@ class VllmProvider(OpenAIProvider):
         depth = min(int(knobs["speculation_depth"]), status.max_speculation_depth)
         wanted = self.steer(
             batch_cap=min(int(knobs["batch_cap"]), status.max_batch_cap),
-            token_budget=self.token_budget,
+            token_budget=min(int(knobs["token_budget"]), status.max_token_budget),
             kv_budget_fraction=float(knobs["kv_budget_fraction"]),
             speculation_depth=depth,
         )
         in_force = {
             "batch_cap": wanted.batch_cap,
             "kv_budget_fraction": wanted.kv_budget_fraction,
+            "token_budget": wanted.token_budget,
             "priority_routing": self._by_priority,
         }
         return Applied(

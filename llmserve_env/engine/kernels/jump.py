@@ -40,7 +40,7 @@ def can_jump(deployment, environment, replica):
     n = replica.num_running
     if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.pool_is_stale:
         return False
-    if n == 0 or replica.num_prefilling > 0 or replica.num_stalled > 0 or n > deployment.token_budget:
+    if n == 0 or replica.num_prefilling > 0 or replica.num_stalled > 0 or n > environment.token_budget:
         return False
     if replica.num_waiting > 0 and n < min(environment.batch_cap, MAX_RUNNING):
         return False

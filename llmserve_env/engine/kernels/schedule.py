@@ -27,7 +27,7 @@ def schedule(sim, r, at_ps):
     threshold = deployment.long_prefill_threshold if replica.num_running + replica.num_waiting > 1 else 0
     plain, plain_context = plain_decodes(deployment, sim.environment, replica)
     replica.num_plain = plain
-    budget = deployment.token_budget - plain
+    budget = sim.environment.token_budget - plain
     if plain < replica.num_running:
         budget, newly = schedule_running(sim, r, at_ps, iteration, threshold, budget, plain)
         preempted += newly
@@ -68,7 +68,7 @@ def plain_decodes(deployment, environment, replica):
         plain -= 1
         prefilling -= batch.computed[plain] < batch.target[plain]
         spare -= blocks_for(deployment, batch.known[plain] + 1) - batch.held_blocks[plain]
-    if plain > deployment.token_budget or spare < plain:
+    if plain > environment.token_budget or spare < plain:
         return 0, 0
     computed, held = batch.computed, batch.held_blocks
     mask, shift = deployment.block_tokens - 1, deployment.block_shift

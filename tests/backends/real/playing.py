@@ -61,6 +61,7 @@ def short_task(
             "knobs": {
                 "active": [
                     "batch_cap",
+                    "token_budget",
                     "kv_budget_fraction",
                     "speculation_depth",
                     "quantization_tier",

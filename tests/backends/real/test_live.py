@@ -126,11 +126,9 @@ def test_priorities_let_urgent_requests_overtake(live: Live) -> None:
 def test_the_token_budget_bounds_iterations(vllm: VllmServer) -> None:
     found = Live(vllm, saturated(), record_iterations=True)
     try:
-        found.provider.token_budget = 16
-        until(lambda: found.step(batch_cap=8), lambda seen: running(seen) >= 4)
+        until(lambda: found.step(batch_cap=8, token_budget=16), lambda seen: running(seen) >= 4)
         recording = read_recording(found.provider.iterations_path, "FP16")
         assert max(i.decoding + i.prefill_tokens for i in recording.iterations) <= 16
-        found.provider.token_budget = None
         until(lambda: found.step(batch_cap=64), lambda seen: running(seen) >= 32)
         recording = read_recording(found.provider.iterations_path, "FP16")
         assert max(i.decoding + i.prefill_tokens for i in recording.iterations) > 16
