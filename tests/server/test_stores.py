@@ -12,8 +12,13 @@ from llmserve_env.errors import ConfigError
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.sqlite_store import SQLiteStore
 from llmserve_env.server.store import SessionRecord, SessionStore, open_store
+from llmserve_env.tasks.catalog import load_task
 
-ACTION = (96.0, 0.1 + 0.2, 0.0, 0.0, 0.0, 1.0)
+TASK = load_task("static_workload")
+WANTED = {"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}
+ACTION = tuple(TASK.knobs_from_mapping(WANTED).tolist())
+    knobs_from_mapping({"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}).tolist()
+)
 
 
 def record(session_id: str, client: str = "here", created_at_s: float | None = None) -> SessionRecord:
