@@ -17,8 +17,6 @@ from llmserve_env.tasks.catalog import load_task
 TASK = load_task("static_workload")
 WANTED = {"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}
 ACTION = tuple(TASK.knobs_from_mapping(WANTED).tolist())
-    knobs_from_mapping({"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}).tolist()
-)
 
 
 def record(session_id: str, client: str = "here", created_at_s: float | None = None) -> SessionRecord:
