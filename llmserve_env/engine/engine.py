@@ -130,14 +130,17 @@ class Engine(EngineBatch):
         self.load(0, requests, seed)
         self._until = np.zeros(1, np.int64)
         self._rows = tuple(row.on(deployment) for row in KNOBS)
+        self._in_force: ServingKnobs | None = None
 
     def serve(self, knobs: ServingKnobs, until_ps: int) -> None:
         """Serve until `until_ps` under these knobs."""
         if until_ps < self.now_ps:
             raise ValueError(f"cannot go back in time: now is {self.now_ps} ps, until_ps is {until_ps}")
-        for row in self._rows:
-            value = getattr(knobs, row.name)
-            self.knobs[0][row.name] = row.default if value is None else row.number(value)
+        if knobs is not self._in_force:
+            for row in self._rows:
+                value = getattr(knobs, row.name)
+                self.knobs[0][row.name] = row.default if value is None else row.number(value)
+            self._in_force = knobs
         self._until[0] = until_ps
         self.advance(self._until)
 
