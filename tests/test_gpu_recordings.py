@@ -1,0 +1,52 @@
+"""The recordings of a vLLM on a GPU are whole, and the benchmark simulates what it can of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_engine import METRICS, changed, errors_of, largest_pool, measure, why_not
+from benchmarks.gpu_recordings import RECORDINGS, read_gpu_runs
+from llmserve_env.engine.knobs import ServingKnobs
+
+RUNS = {run.name: run for run in read_gpu_runs(RECORDINGS)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_recorded_run_is_consistent(name: str) -> None:
+    run = RUNS[name]
+    assert len(run.sent_s) > 100
+    assert np.all(np.diff(run.sent_s) >= 0.0)
+    assert np.all(run.sent_s < run.first_token_s)
+    assert np.all(run.first_token_s <= run.finish_s)
+    assert np.all((run.finish_s > run.first_token_s) == (run.output_tokens > 1))
+
+
+def test_runs_cover_two_precisions_and_limits_that_change() -> None:
+    assert {run.weights for run in RUNS.values()} == {"bf16", "fp8"}
+    assert {name for run in RUNS.values() for _, limits in run.changes for name in limits} == {
+        "batch_cap",
+        "token_budget",
+        "blocks",
+    }
+
+
+def test_a_pool_that_is_small_from_the_start_is_the_whole_pool() -> None:
+    run = RUNS["s_burst_kv"]
+    assert largest_pool(run) == 2_999
+    assert changed(ServingKnobs(), {"blocks": 3_000}, largest_pool(run)).kv_budget_fraction == 1.0
+    assert largest_pool(RUNS["s_light_1"]) == RUNS["s_light_1"].num_blocks
+
+
+def test_what_cannot_be_simulated_is_named_with_its_reason() -> None:
+    found = measure(RECORDINGS)
+    assert set(found["skipped"]) | {run["run"] for run in found["runs"]} == set(RUNS)
+    assert why_not(RUNS["f_light_1"]) == "no tier with fp8 weights"
+    assert set(found["median_abs"]) == set(METRICS)
+
+
+def test_where_the_gpu_binds_the_simulator_takes_as_long() -> None:
+    # Batches that arrive at once keep the GPU busy, so the host hardly shows.
+    errors = errors_of(RUNS["s_waves_1"])
+    assert abs(errors["e2e_mean"]) < 0.05
+    assert abs(errors["makespan"]) < 0.02
