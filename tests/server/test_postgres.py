@@ -13,6 +13,7 @@ from llmserve_env.errors import ConfigError
 from llmserve_env.models import ServeAction
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.store import SessionRecord, SessionStore, open_store
+from llmserve_env.tasks.catalog import load_task
 from tests.server.postgres import postgres, programs
 from tests.server.running import RunningServer
 
@@ -21,7 +22,8 @@ pytestmark = [
     pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed (Debian: apt-get install postgresql)"),
 ]
 MAX_CONNECTIONS = 500
-ACTION = (96.0, 0.1 + 0.2, 0.0, 0.0, 0.0, 1.0)
+WANTED = {"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}
+ACTION = tuple(load_task("static_workload").knobs_from_mapping(WANTED).tolist())
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from llmserve_env.agents.policy import level_table
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.features import FEATURES
@@ -41,11 +42,13 @@ def run_in(folder: Path, **changes: object) -> TrainingRun:
 
 
 def test_the_policy_without_torch_is_the_policy_that_was_trained(tmp_path: Path) -> None:
-    model = make_model(run_in(tmp_path), ServingVecEnv([load_task("static_workload")], 8, seed=0))
+    task = load_task("static_workload")
+    model = make_model(run_in(tmp_path), ServingVecEnv([task], 8, seed=0))
     features = np.random.default_rng(0).normal(size=(200, len(FEATURES))).astype(np.float32)
     greedy, _ = model.predict(features, deterministic=True)
-    none_in_force = np.full((200, 6), np.nan)
-    assert np.array_equal(policy_network(policy_layers(model), {}).levels(features, none_in_force), greedy)
+    none_in_force = np.full((200, len(task.action_knobs)), np.nan)
+    policy = policy_network(policy_layers(model), {"levels": level_table(task)})
+    assert np.array_equal(policy.levels(features, none_in_force), greedy)
 
 
 def test_training_writes_weights_a_card_and_a_curve(tmp_path: Path) -> None:
