@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
 from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, REJECTED, TTFT_RING
-
-PPM = 1_000_000
+from llmserve_env.units import PPM
 
 
 @kernel
