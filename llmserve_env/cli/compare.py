@@ -50,7 +50,7 @@ def run_compare(args: argparse.Namespace) -> int:
     from llmserve_env.agents.registry import make_agent
     from llmserve_env.backends.real.tasks import real_task
     from llmserve_env.evaluation.live_comparison import LiveComparison, Policy, compare, report
-    from llmserve_env.evaluation.live_comparison_text import phase_lines, save_figure, window_lines
+    from llmserve_env.evaluation.live_comparison_text import phase_lines, save_plot, window_lines
     from llmserve_env.profiles import load_profile
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
@@ -82,7 +82,7 @@ def run_compare(args: argparse.Namespace) -> int:
             print(f"costs of the {costs}: {rate:g} rps over {args.repeat} seeds: {shown}")
     if args.plot is not None:
         args.plot.parent.mkdir(parents=True, exist_ok=True)
-        save_figure([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
+        save_plot([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
     if args.json is not None:
         write_text(args.json, json.dumps(figures, indent=1))
     return 0

@@ -30,7 +30,7 @@ def render_text(episode: Episode) -> str:
     )
 
 
-def episode_figure(episode: Episode) -> Any:
+def episode_plot(episode: Episode) -> Any:
     """A matplotlib figure of traffic, TTFT and its SLO, memory and its limit, and the knobs in force."""
     from matplotlib.figure import Figure
 
@@ -69,6 +69,6 @@ def render_frame(episode: Episode) -> npt.NDArray[np.uint8]:
     """The figure as an RGB array."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(episode_figure(episode))
+    canvas = FigureCanvasAgg(episode_plot(episode))
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import on_fleet
+from llmserve_env.units import S_PER_HOUR
 
 TARGET = 0.95
 MAX_REPLICAS = 64
@@ -37,7 +38,7 @@ class FleetPoint:
     @property
     def usd_per_million_output_tokens(self) -> float:
         """GPU hours over tokens written."""
-        tokens_per_hour = self.outcome.throughput_tps * 3600.0
+        tokens_per_hour = self.outcome.throughput_tps * S_PER_HOUR
         return self.gpu_usd_per_hour / tokens_per_hour * 1e6 if tokens_per_hour else float("inf")
 
 

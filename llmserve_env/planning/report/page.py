@@ -15,8 +15,8 @@ from llmserve_env.planning.report.sections import (
     made_section,
     policy_section,
     timeline_section,
-    traffic_section,
 )
+from llmserve_env.planning.report.traffic_section import traffic_section
 
 SECTIONS = (
     ("traffic", "Traffic"),
