@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.backends.real.launcher import LaunchOptions, VllmServer
 from llmserve_env.cli.main import main as llmserve
 
@@ -105,7 +105,7 @@ def as_table(content: dict[str, Any]) -> str:
     ]
     pace, load = content["pace"], content["load_average"]
     return (
-        f"{table(['costs fitted to', 'requests per second', *LABELS.values()], rows)}\n\n"
+        f"{markdown_table(['costs fitted to', 'requests per second', *LABELS.values()], rows)}\n\n"
         f"{content['date']}: seeds {content['seeds'][0]} to {content['seeds'][-1]}, {content['requests']:,} requests; "
         f"iterations took {min(pace):.3f} to {max(pace):.3f} times what the calibration says, load average "
         f"{min(load)} to {max(load)}; the server had taken {content['started_in_s']} s to start."
