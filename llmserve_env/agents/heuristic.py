@@ -25,7 +25,7 @@ KV_UP, KV_DOWN = 0.15, 0.05
 MIN_KV = 0.3
 SURGE_UP, SURGE_DOWN = 1.3, 0.8
 """Arriving prompt tokens over their long-run average: above the first INT8 is taken, below the second FP16 again."""
-LOAD_MEMORY = 0.02
+LOAD_SMOOTHING = 0.02
 """Weight of a window in the long-run average load."""
 SPECULATION_MAX_ACTIVE = 16
 """Running requests per replica up to which spare compute pays for drafts."""
@@ -89,7 +89,7 @@ class HeuristicAgent:
     def _tier(self, view: AgentView, tier: Array) -> Array:
         """Decima: a mode per load level. A surge over the usual load is served at lower precision."""
         load = view.metrics["arrival_rate_rps"] * view.metrics["mean_prompt_tokens"]
-        weight = 1.0 if view.step == 1 else LOAD_MEMORY
+        weight = 1.0 if view.step == 1 else LOAD_SMOOTHING
         self._average_tps = self._average_tps + weight * (load - self._average_tps)
         surge = load / np.maximum(self._average_tps, 1e-9)
         return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, tier))
