@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.bars import report_missed
 from benchmarks.markdown import markdown_table
 
 BARS = {"gym_first_step_s": 15.0, "accepts_s": 3.0, "longest_health_s": 1.0}
@@ -150,9 +151,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = measure()
     print(json.dumps(found) if asked.json else as_table(found), flush=True)
-    for bar in missed(found):
-        print(f"missed: {bar}", file=sys.stderr)
-    raise SystemExit(bool(missed(found)))
+    raise SystemExit(report_missed(missed(found)))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars import report_missed
 from benchmarks.load import Client, Load, http_client, run_load, websocket_client
 from benchmarks.markdown import markdown_table
 from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
@@ -230,9 +231,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = measure(asked.sessions, asked.seconds)
     print(json.dumps(found) if asked.json else as_table(found), flush=True)
-    for bar in missed(found):
-        print(f"missed: {bar}", file=sys.stderr)
-    raise SystemExit(bool(missed(found)))
+    raise SystemExit(report_missed(missed(found)))
 
 
 if __name__ == "__main__":
