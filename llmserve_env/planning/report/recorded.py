@@ -8,6 +8,7 @@ import numpy as np
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
+from llmserve_env.evaluation.evaluate import attained_share
 from llmserve_env.evaluation.play import play
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
@@ -50,8 +51,7 @@ def _replay(task: Task, recording: Recording, constant: Array) -> float | None:
     starts_s = np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()
     stretches = [_stretch(recording, start_s, start_s + needed_s) for start_s in starts_s]
     terms = np.array([e.trajectory.terms for e in play(ConstantAgent(constant), task, range(NUM_STRETCHES), stretches)])
-    judged = float(terms["offered"].sum())
-    return float((terms["slo"] * terms["offered"]).sum()) / judged if judged else None
+    return attained_share(terms)
 
 
 def _stretch(recording: Recording, start_s: float, stop_s: float) -> RequestTable:
