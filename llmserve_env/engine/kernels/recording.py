@@ -70,7 +70,7 @@ def reject(sim, q, at_ps):
 
 @kernel
 def first_token(sim, q, at_ps, tier):
-    """The moment a client is waiting for."""
+    """The first token of request q reaches its client."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.first_token_at_ps = at_ps
     progress.tier = tier

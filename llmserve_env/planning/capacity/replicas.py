@@ -30,7 +30,7 @@ class FleetPoint:
 
     replicas: int
     attainment: float
-    """Of the class that fares worst, among those that are promised something."""
+    """The lowest attainment of any class that has an SLO."""
     knobs: Array
     outcome: Outcome
     gpu_usd_per_hour: float
@@ -107,7 +107,7 @@ def candidates(task: Task, tier: int) -> Array:
 
 
 def worst_class(task: Task, outcome: Outcome) -> float:
-    """Attainment of the class that fares worst, among those that are promised something."""
+    """The lowest attainment of any class that has an SLO; 1 if none has."""
     promised = [service.name for service in task.workload.classes if service.ttft_slo_ms is not None]
     return min((outcome.class_attainment[name] for name in promised), default=1.0)
 
