@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import Knob, mapping_from_knobs
@@ -82,7 +84,7 @@ def system_prompt(task: Task) -> str:
     )
 
 
-def observation_text(task: Task, step: int, metrics: Any, knobs: Array) -> str:
+def observation_text(task: Task, step: int, metrics: np.void, knobs: Array) -> str:
     """One window as a line of JSON."""
     shown = {name: round(float(metrics[name]), DECIMALS.get(name, 0)) for name in WIRE_NAMES}
     return json.dumps({"window": step, "metrics": shown, "knobs": mapping_from_knobs(knobs, task.action_knobs)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ class _InTraining(PpoAgent):
         self._policy = policy_network(layers, {"levels": knob_levels(task)})
         self._actions = ActionCodec(task)
 
-    def reset(self, task: Any, rngs: Any) -> None:
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         """Already loaded."""
 
 
