@@ -63,16 +63,16 @@ def _capacity_row(one: TierCapacity) -> list[str]:
     if one.answer is None:
         last = one.points[-1]
         return [one.tier_name, f"more than {last.replicas}", "–", "–", f"{last.attainment:.1%}", "–", "–", "–"]
-    a = one.answer
+    answer = one.answer
     return [
         one.tier_name,
-        str(a.replicas),
-        f"{a.gpu_usd_per_hour:.2f}",
-        f"{a.usd_per_million_output_tokens:.3f}",
-        f"{a.attainment:.1%}",
-        f"{a.outcome.ttft_p50_ms:,.0f} ms",
-        f"{a.outcome.ttft_p99_ms:,.0f} ms",
-        f"{a.outcome.itl_p50_ms:.1f} ms",
+        str(answer.replicas),
+        f"{answer.gpu_usd_per_hour:.2f}",
+        f"{answer.usd_per_million_output_tokens:.3f}",
+        f"{answer.attainment:.1%}",
+        f"{answer.outcome.ttft_p50_ms:,.0f} ms",
+        f"{answer.outcome.ttft_p99_ms:,.0f} ms",
+        f"{answer.outcome.itl_p50_ms:.1f} ms",
     ]
 
 

@@ -14,18 +14,18 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 def traffic_section(data: ReportData) -> str:
     """The traffic, and what its classes are promised."""
-    t, episodes = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
+    traffic, episodes = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
     rows = []
     for name, column, mean in (
-        ("prompt tokens", "prompt_tokens", t.mean_prompt_tokens),
-        ("output tokens", "output_tokens", t.mean_output_tokens),
+        ("prompt tokens", "prompt_tokens", traffic.mean_prompt_tokens),
+        ("output tokens", "output_tokens", traffic.mean_output_tokens),
     ):
         values = np.concatenate([getattr(one, column) for one in episodes])
         rows.append([name, f"{mean:,.0f}", *(f"{np.quantile(values, level):,.0f}" for level in QUANTILES)])
     promises = [
         [
             service.name,
-            f"{t.class_shares[service.name]:.0%}",
+            f"{traffic.class_shares[service.name]:.0%}",
             "–" if service.ttft_slo_ms is None else f"{service.ttft_slo_ms:g} ms",
             "for ever" if service.patience_s is None else f"{service.patience_s:g} s",
         ]
