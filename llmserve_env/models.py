@@ -146,16 +146,6 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class MetricsSnapshot(WireModel):
-    """Figures of one window beside the reward they earned: a row of an episode's history."""
-
-    step_index: Count
-    observation: ServeObservation
-    action: ServeAction
-    reward: FiniteFloat
-    cumulative_reward: FiniteFloat
-
-
 class EpisodeLog(WireModel):
     """An episode as causes; grading replays them, so the rewards are a claim that is checked."""
 

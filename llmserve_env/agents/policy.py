@@ -29,7 +29,7 @@ def feature_names(task: Task) -> list[str]:
     return [name for name, _ in features_of(task.action_knobs)]
 
 
-def level_table(task: Task) -> list[list[float]]:
+def knob_levels(task: Task) -> list[list[float]]:
     """The levels that a policy for this task chooses from, a list per knob."""
     return [list(knob.levels) for knob in task.action_knobs]
 
@@ -58,9 +58,9 @@ class PolicyNetwork:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(weight @ hidden + bias)
         logits = self.weights[-1] @ hidden + self.biases[-1]
-        table = self.card["levels"]
-        ends = np.cumsum([len(levels) for levels in table])[:-1]
-        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), table, current, strict=True)])
+        levels_of_knobs = self.card["levels"]
+        ends = np.cumsum([len(levels) for levels in levels_of_knobs])[:-1]
+        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), levels_of_knobs, current, strict=True)])
 
 
 def _sticky(logits: Array, levels: list[float], current: float) -> int:
@@ -102,7 +102,7 @@ def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
     same = (
         (trained_on, card["environment_version"]) == (task.version, ENVIRONMENT_VERSION)
         and card["features"] == feature_names(task)
-        and card["levels"] == level_table(task)
+        and card["levels"] == knob_levels(task)
     )
     if not same:
         raise VersionMismatchError(

@@ -102,14 +102,14 @@ def _add_compare(commands: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """`llmserve profile list`."""
     from llmserve_env.profiles import list_profiles, load_profile
-    from llmserve_env.profiles.showing import table
+    from llmserve_env.profiles.showing import aligned
 
     rows = []
     for name in list_profiles():
         profile = load_profile(name)
         origins = ", ".join(f"{tier} {profile.tiers[tier].origin}" for tier in profile.tiers)
         rows.append([name, profile.gpu.name, f"{profile.gpu.price_usd_per_hour:.2f}", origins])
-    print("\n".join(table(["profile", "GPU", "USD/h", "tiers"], rows)))
+    print("\n".join(aligned(["profile", "GPU", "USD/h", "tiers"], rows)))
     return 0
 
 

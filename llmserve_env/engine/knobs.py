@@ -244,7 +244,7 @@ def named(values: Array) -> Array:
 
 
 def default_knobs(deployment: Deployment | None = None) -> Array:
-    """Values of a freshly started engine; NaN for a knob whose default only a deployment can say, without one."""
+    """Values of a freshly started engine; without a deployment, NaN for a knob whose default the deployment decides."""
     rows = KNOBS if deployment is None else [row.on(deployment) for row in KNOBS]
     return np.array([np.nan if row.default is None else row.default for row in rows], np.float64)
 

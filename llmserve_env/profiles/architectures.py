@@ -80,10 +80,6 @@ class Architecture:
         embeddings = 2 * self.embedding_parameters * (1 if self.tied_embeddings else 2)
         return int(linear) + embeddings
 
-    def streamed_bytes(self, tier: str) -> int:
-        """Weights an iteration must read at least once: the layers' and the LM head's, not the embedding table."""
-        return self.weight_bytes(tier) - (0 if self.tied_embeddings else 2 * self.embedding_parameters)
-
 
 def architecture_from_config(name: str, config: Mapping[str, Any]) -> Architecture:
     """The architecture described by the Hugging Face `config.json` of a Llama-style model."""

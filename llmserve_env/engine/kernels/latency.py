@@ -21,7 +21,7 @@ def segment(curve, x):
 
 @kernel
 def evaluate(curve, x):
-    """Value of a piecewise-linear curve; nothing costs nothing."""
+    """Value of a piecewise-linear curve; 0 at 0."""
     if x == 0:
         return 0
     i = segment(curve, x)

@@ -19,15 +19,15 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
     tokens = decode_tokens + prefill_tokens
     if tokens == 0:
         return
-    memory = (
+    needed_bytes = (
         replica.reserved_bytes
         + tokens * deployment.activation_bytes_per_token
         + sequences * deployment.logits_bytes_per_sequence
     )
-    if deployment.num_blocks_override < 0 and memory > deployment.memory_limit_bytes:
+    if deployment.num_blocks_override < 0 and needed_bytes > deployment.memory_limit_bytes:
         run_out_of_memory(sim, r, at_ps)
         return
-    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, memory)
+    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, needed_bytes)
     time = iteration_ps(
         deployment,
         replica.tier,
