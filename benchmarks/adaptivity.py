@@ -2,7 +2,7 @@
 
 Scores on evaluation seeds, which no search has seen: a random agent, vLLM's defaults, the best constant, a reactive
 rule and the best adaptive control known; what each knob adds of its own; and a sweep of each knob with the others at
-their defaults. `--search` finds rules, references and constants again instead of using the kept ones.
+their defaults. `--search` finds rules and constants again instead of using the kept ones.
 """
 
 from __future__ import annotations

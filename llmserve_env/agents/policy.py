@@ -18,6 +18,7 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
+SHIPPED_WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
 GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
 SWITCH_LOG_ODDS = float(np.log(3.0))
@@ -35,9 +36,25 @@ def knob_levels(task: Task) -> list[list[float]]:
 
 
 def weights_folder() -> Path:
-    """The folder named in LLMSERVE_WEIGHTS, or the trained policies shipped in the package."""
-    named = os.environ.get(WEIGHTS_VARIABLE)
-    return Path(named) if named else Path(__file__).resolve().parents[1] / "weights"
+    """Where trained policies are written: LLMSERVE_WEIGHTS, else the package's folder in a checkout, else ./weights."""
+    if named := os.environ.get(WEIGHTS_VARIABLE):
+        return Path(named)
+    return SHIPPED_WEIGHTS if _is_checkout() else Path("weights")
+
+
+def policy_folder(name: str) -> Path:
+    """The folder from which a policy is read: the one training writes to or, where it has none, the package's.
+
+    Where LLMSERVE_WEIGHTS is set, no other folder is used.
+    """
+    trained, shipped = weights_folder() / name, SHIPPED_WEIGHTS / name
+    use_shipped = not os.environ.get(WEIGHTS_VARIABLE) and not trained.is_dir() and shipped.is_dir()
+    return shipped if use_shipped else trained
+
+
+def _is_checkout() -> bool:
+    """Whether the package lies in its repository rather than among installed packages."""
+    return (SHIPPED_WEIGHTS.parents[1] / "pyproject.toml").is_file()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The observation as a vector for RL: about forty numbers of order one, log-scaled where they span decades.
 
-Nothing in it looks ahead. `features_of` names the entries in order; the entries of knobs follow from the table of
-knobs. The list in docs/environment.md is made from `FEATURES`.
+It contains no information about the future. `features_of` names the entries in order; the entries of knobs follow from
+the table of knobs. The list in docs/environment.md is made from `FEATURES`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WINDOW_FEATURES = (
     ("peak_memory", "fraction of the limit"),
     ("arrival_rate_rps", "log1p / 6"),
     ("window_rate_rps", "log1p / 6"),
-    ("rate_trend", "log of window rate over its average"),
+    ("rate_trend", "log(window rate / moving average)"),
     ("surge_age", "windows since the last surge / 40, at most 1"),
     ("acceptance_rate", "fraction"),
     ("oldest_wait_ms", "log1p / 9"),
-    ("busy_fraction", "busy over in-service GPU time"),
+    ("busy_fraction", "busy GPU time / in-service GPU time"),
     ("preemptions", "log1p / 6"),
     ("rejected", "log1p / 6"),
     ("abandoned", "log1p / 6"),
@@ -71,7 +71,7 @@ def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
     if knob.kind == "bool":
         return ((knob.feature, "flag"),)
     scale = feature_scale(knob)
-    shown = "as is" if scale == 1.0 else f"/ {scale:g}"
+    shown = "unscaled" if scale == 1.0 else f"/ {scale:g}"
     return ((knob.feature, f"log2 {shown}" if knob.scale == "log" else shown),)
 
 

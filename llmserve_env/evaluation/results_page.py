@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from llmserve_env.agents.policy import GENERALIST, weights_folder
+from llmserve_env.agents.policy import GENERALIST, policy_folder
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.markup import page, paragraph, picture
@@ -48,6 +48,6 @@ def results_page(
         episodes = {name: play(make_agent(name), task, [seed])[0] for name in dict.fromkeys([BASELINE, *agents])}
         parts.append(picture(png_uri(timeline_plot(episodes)), f"Timeline: {task.id}"))
     for name in [*(task.id for task in tasks), GENERALIST]:
-        if card := card_in(weights_folder() / name):
+        if card := card_in(policy_folder(name)):
             parts.append(picture(png_uri(learning_plot(card)), f"Learning curve: {name}"))
     return page("LLMServeEnv evaluation", STYLE, "\n".join(parts))
