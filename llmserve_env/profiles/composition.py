@@ -171,7 +171,8 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
     """A profile for one card and model from the installed aiconfigurator-core tables, named `<gpu><suffix>.<model>`."""
     source = SCALED_FROM.get(gpu_name, gpu_name)
     if source not in tables.TABLES:
-        raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {', '.join(sorted(GPUS))}")
+        known = ", ".join(sorted({*tables.TABLES, *SCALED_FROM}))
+        raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {known}")
     if model_name not in DRAFT_OF:
         raise ProfileError(f"unknown model {model_name!r}; choose one of {', '.join(DRAFT_OF)}")
     gpu, architecture = GPUS[gpu_name], ARCHITECTURES[model_name]
