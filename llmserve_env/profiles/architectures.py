@@ -116,3 +116,11 @@ DRAFT_OF = {row["name"]: ARCHITECTURES[row["draft"]] for row in _ROWS if row["dr
 """Served model -> the model that drafts for it."""
 HUB_NAMES: dict[str, str] = {row["name"]: row["hub_name"] for row in _ROWS}
 """Model -> its name on the Hugging Face hub."""
+
+
+def model_and_draft(name: str) -> tuple[Architecture, Architecture]:
+    """A served model and the model that drafts for it; every profile has both."""
+    if name not in DRAFT_OF:
+        known = ", ".join(DRAFT_OF)
+        raise ProfileError(f"no model {name!r} with a draft model; choose {known}, or add it to architectures.json")
+    return ARCHITECTURES[name], DRAFT_OF[name]
