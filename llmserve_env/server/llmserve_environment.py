@@ -203,7 +203,7 @@ class LLMServeEnvironment(Environment):
 
     def _check_split(self, split: str) -> None:
         if split != SPLIT:
-            raise ValueError(f"there is one split, {SPLIT!r}; got {split!r}")
+            raise ConfigError(f"split must be {SPLIT!r}, the only one; got {split!r}")
 
     def _summary(self, task_id: str) -> dict[str, Any]:
         task = known_task(task_id)

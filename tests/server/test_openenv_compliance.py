@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 from openenv.cli._validation import validate_running_environment
 from openenv.validation.providers import ExecResult
 from openenv.validation.runner import run_validation
 from openenv.validation.types import CheckStatus, Level, ProviderCapability
 
 import llmserve_env.client
+from llmserve_env.server.llmserve_environment import NAME
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.version import PACKAGE_VERSION
 from tests.server.running import RunningServer
@@ -106,3 +108,10 @@ def test_the_manifest_says_what_the_code_says() -> None:
     module, name = manifest["tasks"][0]["grader"].split(":")
     program = f"from {module} import {name}"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("route", ["tasks", "num_tasks"])
+def test_an_unknown_split_is_the_mistake_of_the_caller(client: TestClient, route: str) -> None:
+    answer = client.post(f"/{NAME}/{route}", json={"split": ""})
+    assert answer.status_code == 422
+    assert "split must be 'train'" in answer.text
