@@ -8,6 +8,7 @@ from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
+from llmserve_env.engine.kernels.latency import output_ps
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
 from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token
@@ -18,13 +19,23 @@ from llmserve_env.rng import SPECULATION_STREAM
 
 
 @kernel
+def done_at_ps(deployment, replica):
+    """When the executing iteration's output is taken in: the GPU has it, and the host has launched the next one."""
+    return max(replica.end_at_ps, replica.free_at_ps) + output_ps(deployment, replica.num_sequences)
+
+
+@kernel
 def complete(sim, r):
-    """Process the output of the executing iteration; the queued one, if any, starts executing."""
+    """Process the output of the executing iteration; the queued one, if any, starts executing.
+
+    Tokens carry the time at which clients have them.
+    """
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     executing, queued = batch.executing, batch.queued
-    end, duration, plain = replica.end_at_ps, replica.end_at_ps - replica.start_at_ps, replica.num_plain
+    done, plain = done_at_ps(sim.deployment, replica), replica.num_plain
+    duration, end = done - replica.start_at_ps, done + sim.deployment.answer_ps
     sim.window.prefill_tokens += replica.prefill_tokens
-    replica.free_at_ps = end
+    replica.free_at_ps = done
     replica.may_queue = 1
     are_all_plain = plain == replica.num_running and replica.num_stale == 0
     if replica.num_stale > 0:
@@ -43,7 +54,9 @@ def complete(sim, r):
         count_gaps(sim.window, duration, plain)
         advance_plain(sim, r, plain, 1, end)
     replica.num_plain = 0
-    replica.start_at_ps, replica.end_at_ps = end, replica.queued_end_at_ps
+    replica.start_at_ps, replica.end_at_ps = done, replica.queued_end_at_ps
+    replica.gpu_start_at_ps, replica.gpu_ps = replica.queued_gpu_start_at_ps, replica.queued_gpu_ps
+    replica.num_sequences = replica.queued_num_sequences
     replica.prefill_tokens = replica.queued_prefill_tokens
     replica.queued_end_at_ps = -1
     replica.queued_prefill_tokens = 0
@@ -165,7 +178,7 @@ def hand_off(sim, q, emitted, computed, end):
     sim.progress[q].is_transferred = 1
     sim.progress[q].last_token_at_ps = end
     delay = seconds_for_bytes_ps(computed * deployment.kv_bytes_per_token, deployment.kv_transfer_bytes_per_s)
-    insert_handoff(sim, q, end + delay)
+    insert_handoff(sim, q, end - deployment.answer_ps + delay)
 
 
 @rare_kernel

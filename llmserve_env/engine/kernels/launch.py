@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_item, log_iteration
-from llmserve_env.engine.kernels.latency import iteration_ps
+from llmserve_env.engine.kernels.latency import iteration_ps, launch_mode, launch_ps, lead_ps
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.layout import NO_OUTPUT
 
@@ -41,17 +41,24 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
     )
     sim.window.iterations += 1
     sim.window.busy_ps += time
-    start = at_ps
+    admissions = replica.num_running - before_admission
+    mode = launch_mode(deployment, tokens, prefill_tokens)
+    launched = at_ps + launch_ps(deployment, mode, sequences, admissions)
+    start = max(at_ps + lead_ps(deployment, mode, sequences, admissions), replica.end_at_ps)
+    # A GPU that is faster than the host has its last kernel only when the host has launched it.
+    end = max(start + time, launched)
+    replica.free_at_ps = launched
     if replica.end_at_ps >= 0:
-        start = replica.end_at_ps
-        replica.queued_end_at_ps = start + time
+        replica.queued_end_at_ps, replica.queued_gpu_start_at_ps = end, start
+        replica.queued_gpu_ps, replica.queued_num_sequences = time, sequences
         replica.queued_prefill_tokens = prefill_tokens
     else:
-        replica.start_at_ps = start
-        replica.end_at_ps = start + time
+        replica.start_at_ps = at_ps
+        replica.end_at_ps, replica.gpu_start_at_ps = end, start
+        replica.gpu_ps, replica.num_sequences = time, sequences
         replica.prefill_tokens = prefill_tokens
     if sim.log.size > 0:
-        log_iteration(sim, r, at_ps, start, start + time, free_before)
+        log_iteration(sim, r, at_ps, start, end, free_before)
 
 
 @kernel
