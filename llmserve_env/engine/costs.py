@@ -87,6 +87,8 @@ class HostCosts:
     """On top of that, for every request that an iteration admits."""
     output: HostTime = NO_TIME
     """Taking the output of an iteration in."""
+    sampling: HostTime = NO_TIME
+    """GPU time that an engine adds to the model's: sampling, and preparing its inputs on the GPU."""
 
 
 NO_HOST = HostCosts()

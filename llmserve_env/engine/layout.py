@@ -145,6 +145,7 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("graph_max_tokens", "i8"),
         ("launch_constants", "i8", (NUM_LAUNCH_MODES, 2)),
         ("output_constants", "i8", (2,)),
+        ("sampling_constants", "i8", (2,)),
         ("tier_constants", "i8", (NUM_TIERS, 4)),
         ("draft_constants", "i8", (2,)),
         ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)),

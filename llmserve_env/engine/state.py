@@ -116,6 +116,7 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
             (time.base_ps, time.per_sequence_ps) for time in (host.full_graph, host.piecewise_graph, host.no_graph)
         ],
         "output_constants": (host.output.base_ps, host.output.per_sequence_ps),
+        "sampling_constants": (host.sampling.base_ps, host.sampling.per_sequence_ps),
         "tier_constants": [
             (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
         ],

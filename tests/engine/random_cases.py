@@ -83,7 +83,7 @@ def _host(rng: np.random.Generator) -> HostCosts:
         return HostTime(int(rng.integers(0, 12)) * PS_PER_MS, int(rng.integers(0, 2_000)) * PS_PER_US)
 
     delays = [int(rng.integers(0, 9)) * PS_PER_MS for _ in range(3)]
-    return HostCosts(delays[0], delays[1], time(), time(), time(), delays[2], time())
+    return HostCosts(delays[0], delays[1], time(), time(), time(), delays[2], time(), time())
 
 
 def _deployment(rng: np.random.Generator) -> Deployment:

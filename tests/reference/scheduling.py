@@ -227,6 +227,7 @@ class Scheduling:
             if work.emits and self.deployment.async_scheduling:
                 request.in_flight_tokens += 1 + work.drafts
         time_ps = iteration_ps(self.deployment.costs, self.replica.tier, self.depth, self.works)
+        time_ps += host_ps(self.deployment.host.sampling, len(self.works))
         launched_ps, first_kernel_ps = self._launch_times()
         executing = self.replica.iterations
         start_ps = max(first_kernel_ps, executing[-1].end_ps) if executing else first_kernel_ps

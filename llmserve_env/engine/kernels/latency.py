@@ -58,7 +58,7 @@ def iteration_ps(
         time += evaluate(deployment.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
     if depth > 0:
         time += draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens)
-    return time
+    return time + deployment.sampling_constants[0] + deployment.sampling_constants[1] * sequences
 
 
 @kernel
