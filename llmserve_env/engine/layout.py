@@ -188,6 +188,7 @@ REPLICA_DTYPE = np.dtype(
         ("start_at_ps", "i8"),
         ("end_at_ps", "i8"),
         ("queued_end_at_ps", "i8"),
+        ("done_at_ps", "i8"),
         ("gpu_start_at_ps", "i8"),
         ("queued_gpu_start_at_ps", "i8"),
         ("gpu_ps", "i8"),

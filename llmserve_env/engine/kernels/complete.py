@@ -19,12 +19,6 @@ from llmserve_env.rng import SPECULATION_STREAM
 
 
 @kernel
-def done_at_ps(deployment, replica):
-    """When the executing iteration's output is taken in: the GPU has it, and the host has launched the next one."""
-    return max(replica.end_at_ps, replica.free_at_ps) + output_ps(deployment, replica.num_sequences)
-
-
-@kernel
 def complete(sim, r):
     """Process the output of the executing iteration; the queued one, if any, starts executing.
 
@@ -32,7 +26,7 @@ def complete(sim, r):
     """
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     executing, queued = batch.executing, batch.queued
-    done, plain = done_at_ps(sim.deployment, replica), replica.num_plain
+    done, plain = replica.done_at_ps, replica.num_plain
     duration, end = done - replica.start_at_ps, done + sim.deployment.answer_ps
     sim.window.prefill_tokens += replica.prefill_tokens
     replica.free_at_ps = done
@@ -61,6 +55,7 @@ def complete(sim, r):
     replica.queued_end_at_ps = -1
     replica.queued_prefill_tokens = 0
     if replica.end_at_ps >= 0:
+        replica.done_at_ps = max(replica.end_at_ps, done) + output_ps(sim.deployment, replica.num_sequences)
         for i in range(replica.num_running):
             executing.tokens[i], executing.drafts[i] = queued.tokens[i], queued.drafts[i]
             queued.tokens[i] = 0

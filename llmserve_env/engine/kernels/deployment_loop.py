@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.kernels.complete import done_at_ps
 from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
 from llmserve_env.engine.kernels.routing import arrive, hand_over
@@ -39,7 +38,7 @@ def is_settled(sim, r, until_ps):
     replica = sim.replicas[r]
     if replica.end_at_ps < 0:
         return replica.num_running + replica.num_waiting == 0
-    return done_at_ps(sim.deployment, replica) > until_ps and not sim.deployment.async_scheduling
+    return replica.done_at_ps > until_ps and not sim.deployment.async_scheduling
 
 
 @entry_point

@@ -78,8 +78,8 @@ def jump(sim, r, until_ps):
     if lead + gpu < launch:
         # The host binds until the context has grown, so these iterations form no series.
         return False
-    host = lead + output_ps(deployment, n)
-    first, growth = host + gpu, curve[2, knot] * n
+    output = output_ps(deployment, n)
+    first, growth = lead + gpu + output, curve[2, knot] * n
     ended = most_within(first, growth, until_ps - at, most)
     if replica.next_deadline_at_ps < until_ps:
         most = min(most, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))
@@ -101,6 +101,7 @@ def jump(sim, r, until_ps):
         replica.free_at_ps = at + time + launch
         replica.gpu_start_at_ps, replica.gpu_ps = at + time + lead, gpu + growth * ended
         replica.end_at_ps = replica.gpu_start_at_ps + replica.gpu_ps
+        replica.done_at_ps = replica.end_at_ps + output
         replica.prefill_tokens = 0
     return True
 

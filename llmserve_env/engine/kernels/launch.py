@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_item, log_iteration
-from llmserve_env.engine.kernels.latency import iteration_ps, launch_mode, launch_ps, lead_ps
+from llmserve_env.engine.kernels.latency import iteration_ps, launch_mode, launch_ps, lead_ps, output_ps
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.layout import NO_OUTPUT
 
@@ -52,10 +52,14 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
         replica.queued_end_at_ps, replica.queued_gpu_start_at_ps = end, start
         replica.queued_gpu_ps, replica.queued_num_sequences = time, sequences
         replica.queued_prefill_tokens = prefill_tokens
+        # The host takes the output in only after it has launched the next iteration.
+        if launched > replica.end_at_ps:
+            replica.done_at_ps = launched + output_ps(deployment, replica.num_sequences)
     else:
         replica.start_at_ps = at_ps
         replica.end_at_ps, replica.gpu_start_at_ps = end, start
         replica.gpu_ps, replica.num_sequences = time, sequences
+        replica.done_at_ps = end + output_ps(deployment, sequences)
         replica.prefill_tokens = prefill_tokens
     if sim.log.size > 0:
         log_iteration(sim, r, at_ps, start, end, free_before)

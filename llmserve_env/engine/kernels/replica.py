@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
-from llmserve_env.engine.kernels.complete import complete, done_at_ps
+from llmserve_env.engine.kernels.complete import complete
 from llmserve_env.engine.kernels.jump import jump
 from llmserve_env.engine.kernels.schedule import schedule
 
@@ -21,7 +21,7 @@ def advance_replica(sim, r, until_ps):
                 if replica.free_at_ps >= until_ps:
                     return
                 replica.may_queue = 0
-            elif done_at_ps(sim.deployment, replica) > until_ps:
+            elif replica.done_at_ps > until_ps:
                 return
             else:
                 complete(sim, r)
