@@ -2,7 +2,7 @@
 
 Scores on evaluation seeds, which no search has seen: a random agent, vLLM's defaults, the best constant, a reactive
 rule and the best adaptive control known; what each knob adds of its own; and a sweep of each knob with the others at
-their defaults. `--search` finds rules, references and constants again instead of using the kept ones.
+their defaults. `--search` finds rules and constants again instead of using the kept ones.
 """
 
 from __future__ import annotations
@@ -146,11 +146,12 @@ def main() -> None:
     parser.add_argument("--task", action="append", choices=BENCHMARK, help="only this task")
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS, help="held-out seeds")
     args = parser.parse_args()
+    names = tuple(args.task or BENCHMARK)
     if args.search:
         from benchmarks.adaptivity_search import search_everything
 
-        search_everything()
-    report = {"tasks": {name: examine(load_task(name), args.seeds) for name in args.task or BENCHMARK}}
+        search_everything(names)
+    report = {"tasks": {name: examine(load_task(name), args.seeds) for name in names}}
     print(json.dumps(report, indent=2) if args.json else as_text(report))
 
 

@@ -112,7 +112,7 @@ def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
         keep(content)
 
 
-def search_everything() -> None:
+def search_everything(names: tuple[str, ...] = BENCHMARK) -> None:
     """Rules by reward, then constants by score on the frozen references."""
-    search_rules()
-    search_constants()
+    search_rules(names)
+    search_constants(names)

@@ -12,7 +12,7 @@ from benchmarks.fidelity import (
     missing_sets,
     summary,
 )
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from benchmarks.profile_errors import FIT_FILES, MEASURED, errors
 from llmserve_env.engine.costs import TIER_NAMES
 
@@ -70,7 +70,11 @@ def main() -> None:
     if missing := missing_sets(DEFAULT_TRUTH):
         raise SystemExit(f"no recorded runs at {DEFAULT_TRUTH}: {', '.join(missing)} missing; docs/fidelity.md")
     rows = (*recorded_rows(), live_row(), measured_row())
-    print(table(["checked against", "result", "in full"], [(what, found, f"`{how}`") for what, found, how in rows]))
+    print(
+        markdown_table(
+            ["checked against", "result", "in full"], [(what, found, f"`{how}`") for what, found, how in rows]
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.markdown import table
+from benchmarks.bars import report_missed
+from benchmarks.markdown import markdown_table
 
 BARS = {"gym_first_step_s": 15.0, "accepts_s": 3.0, "longest_health_s": 1.0}
 POLL_INTERVAL_S = 0.05
@@ -138,7 +139,9 @@ def as_table(found: dict[str, Any]) -> str:
         row = found[name]
         shown = [f"{row['accepts_s']:.1f}", f"{row['first_step_s']:.1f}", f"{row['longest_health_s']:.2f}"]
         rows.append(["server", cache, *shown])
-    return table(["start of", "kernel cache", "accepts after, s", "first step after, s", "longest `/health`, s"], rows)
+    return markdown_table(
+        ["start of", "kernel cache", "accepts after, s", "first step after, s", "longest `/health`, s"], rows
+    )
 
 
 def main() -> None:
@@ -148,9 +151,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = measure()
     print(json.dumps(found) if asked.json else as_table(found), flush=True)
-    for bar in missed(found):
-        print(f"missed: {bar}", file=sys.stderr)
-    raise SystemExit(bool(missed(found)))
+    raise SystemExit(report_missed(missed(found)))
 
 
 if __name__ == "__main__":

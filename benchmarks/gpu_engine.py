@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from benchmarks.recorded_host import host_of
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import Deployment
@@ -154,7 +154,7 @@ def main() -> None:
         return
     rows = [[r["run"], *(f"{r['errors'][name]:+.1%}" for name in METRICS)] for r in found["runs"]]
     rows.append(["**median of absolute errors**", *(f"{found['median_abs'][name]:.1%}" for name in METRICS)])
-    print(table(["run", *(name.replace("_", " ") for name in METRICS)], rows))
+    print(markdown_table(["run", *(name.replace("_", " ") for name in METRICS)], rows))
     for name, reason in found["skipped"].items():
         print(f"\nnot simulated: {name}, {reason}")
 

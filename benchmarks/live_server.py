@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.markdown import table
+from benchmarks.bars import report_missed
+from benchmarks.markdown import markdown_table
 from llmserve_env.backends.real.launcher import LaunchOptions, VllmServer
 from llmserve_env.cli.main import main as llmserve
 
@@ -105,7 +105,7 @@ def as_table(content: dict[str, Any]) -> str:
     ]
     pace, load = content["pace"], content["load_average"]
     return (
-        f"{table(['costs fitted to', 'requests per second', *LABELS.values()], rows)}\n\n"
+        f"{markdown_table(['costs fitted to', 'requests per second', *LABELS.values()], rows)}\n\n"
         f"{content['date']}: seeds {content['seeds'][0]} to {content['seeds'][-1]}, {content['requests']:,} requests; "
         f"iterations took {min(pace):.3f} to {max(pace):.3f} times what the calibration says, load average "
         f"{min(load)} to {max(load)}; the server had taken {content['started_in_s']} s to start."
@@ -121,9 +121,8 @@ def main() -> int:
         FILE.write_text(json.dumps(measure(asked.engine), indent=1) + "\n", encoding="utf-8")
     content = found()
     print(as_table(content))
-    for bar in missed(content):
-        print(f"missed: {bar}", file=sys.stderr)
-    return int(asked.engine is not None and bool(missed(content)))
+    status = report_missed(missed(content))
+    return status if asked.engine is not None else 0
 
 
 if __name__ == "__main__":

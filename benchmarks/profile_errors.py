@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.comparison import compare
@@ -62,7 +62,7 @@ def held_out() -> str:
             e = errors(MEASURED, tier, files, held_out_only)
             shares = (e.median_pct, e.p95_pct, e.max_pct)
             rows.append([label, tier, str(e.points), *(f"{share:.1f} %" for share in shares)])
-    return table(["measurement", "tier", "points", "median", "p95", "max"], rows)
+    return markdown_table(["measurement", "tier", "points", "median", "p95", "max"], rows)
 
 
 def composed() -> str:
@@ -73,7 +73,7 @@ def composed() -> str:
         whole, summed = (ps_to_ms(predict_ps(cost, TIER_NAMES[0], decode, prefill, 0)) for cost in costs)
         rows.append([label, f"{whole:.2f}", f"{summed:.2f}", f"{summed / whole - 1:+.0%}"])
     e = errors(COMPOSED, TIER_NAMES[0], COMPOSED_FILES, held_out_only=False)
-    shown = table(["iteration, FP16", "measured profile, ms", "composed, ms", "difference"], rows)
+    shown = markdown_table(["iteration, FP16", "measured profile, ms", "composed, ms", "difference"], rows)
     against = f"Composed against all {e.points} measured points: median {e.median_pct:.1f} %, p95 {e.p95_pct:.1f} %."
     return f"{shown}\n\n{against}"
 

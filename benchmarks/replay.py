@@ -78,8 +78,8 @@ def serve_all(engine: Engine, run: RecordedRun) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Comparison of the replay of a virtual-clock run with its record."""
+class ReplayResult:
+    """What the replay of a virtual-clock run showed beside its record."""
 
     difference: str | None
     """The first difference in words; None if there is none."""
@@ -87,7 +87,7 @@ class Comparison:
     """Largest difference between simulated and recorded token times."""
 
 
-def compare(run: RecordedRun, cost: StepCost) -> Comparison:
+def compare(run: RecordedRun, cost: StepCost) -> ReplayResult:
     """Compare decisions, free blocks, preemptions and token times with the record; then compare a run with jumps."""
     recorded = recorded_decisions(run)
     # Twice the recorded length leaves room for a run that deviates.
@@ -99,7 +99,7 @@ def compare(run: RecordedRun, cost: StepCost) -> Comparison:
     difference = first_difference(ours, recorded) or _jump_difference(run, cost, stepped)
     common = min(len(ours.token_times_ps), len(recorded.token_times_ps))
     errors_ps = np.abs(ours.token_times_ps[:common] - recorded.token_times_ps[:common])
-    return Comparison(difference, int(errors_ps.max(initial=0)))
+    return ReplayResult(difference, int(errors_ps.max(initial=0)))
 
 
 def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) -> str | None:

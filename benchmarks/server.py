@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars import report_missed
 from benchmarks.load import Client, Load, http_client, run_load, websocket_client
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
 from llmserve_env.tasks.catalog import BENCHMARK
 
@@ -217,7 +218,7 @@ def as_table(found: dict[str, Any]) -> str:
             echo = [f"{row['echo_steps_per_s']:,}", f"{row['ratio']:.2f}"]
             rows.append([f"`{task}`", name, f"{found['episode_s'][task][name]:.2f}", *map(str, speeds), *echo])
     failed = sum(row["errors"] + row["echo_errors"] for by_name in found["load"].values() for row in by_name.values())
-    shown = table(["task", "transport", "one episode, s", *load], rows)
+    shown = markdown_table(["task", "transport", "one episode, s", *load], rows)
     return f"{shown}\n\n{found['sessions']} sessions, {found['seconds']:.0f} s per row and server, {failed} errors."
 
 
@@ -230,9 +231,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = measure(asked.sessions, asked.seconds)
     print(json.dumps(found) if asked.json else as_table(found), flush=True)
-    for bar in missed(found):
-        print(f"missed: {bar}", file=sys.stderr)
-    raise SystemExit(bool(missed(found)))
+    raise SystemExit(report_missed(missed(found)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.backends.table.export import export_table
 from llmserve_env.backends.table.grid import FULL_GRID
 from llmserve_env.env.gym_env import LLMServeGymEnv
@@ -56,7 +56,7 @@ def compared() -> str:
             for name, action in CONSTANTS.items():
                 both[name].append(f"{mean_reward(simulator, action):+.2f} / {mean_reward(backed, action):+.2f}")
     header = ["constant action: simulator / table", *(f"`{task_id}`" for task_id in BENCHMARK)]
-    shown = table(header, [[name, *cells] for name, cells in both.items()])
+    shown = markdown_table(header, [[name, *cells] for name, cells in both.items()])
     how = f"Mean reward per step, seed {SEED}. Exporting {len(FULL_GRID):,} points took: {'; '.join(took)} (CPU time)."
     return f"{shown}\n\n{how}"
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.training.ppo import train
 from llmserve_env.training.results import Trained
@@ -43,7 +43,7 @@ def main() -> None:
         took = [f"{times.total_s:.0f}", f"{times.cpu_s:.0f}", f"{times.environment_share:.0%} of training"]
         rows.append([f"`{task}`", *took, f"{found.score:.3f}", f"{os.getloadavg()[0]:.1f}"])
     columns = ["all, s", "CPU, s", "environment", "validation score", "load average after"]
-    print(table([f"task, {steps:,} steps", *columns], rows))
+    print(markdown_table([f"task, {steps:,} steps", *columns], rows))
 
 
 if __name__ == "__main__":

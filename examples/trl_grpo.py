@@ -21,13 +21,11 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from llmserve_env import LLMServeEnv
+from llmserve_env import SEED_RANGES, LLMServeEnv, load_task
 from llmserve_env.agents.llm_prompt import observation_text, parse_action, system_prompt, user_prompt
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.evaluation.remote import view_from_wire
-from llmserve_env.evaluation.seeds import SEED_RANGES
-from llmserve_env.tasks.catalog import load_task
 
 LOWEST_REWARD = -1.0
 WINDOWS_SHOWN = 3

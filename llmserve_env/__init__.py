@@ -9,12 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llmserve_env.agents.agent import Agent, AgentView
     from llmserve_env.agents.registry import make_agent
+    from llmserve_env.backends.real.backend import LiveBackend
+    from llmserve_env.backends.table.lookup import LookupTable
     from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
     from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
     from llmserve_env.env.gym_env import LLMServeGymEnv
+    from llmserve_env.env.table_env import TableBackedEnv
     from llmserve_env.env.vector_env import LLMServeVectorEnv
-    from llmserve_env.evaluation.evaluate import evaluate
+    from llmserve_env.evaluation.evaluate import EpisodeResult, evaluate, result_of
     from llmserve_env.evaluation.play import play
     from llmserve_env.evaluation.seeds import SEED_RANGES
     from llmserve_env.graders.grade import Grade, grade, grade_episode
@@ -27,16 +31,22 @@ if TYPE_CHECKING:
 __all__ = [
     "SEED_RANGES",
     "ActionLog",
+    "Agent",
+    "AgentView",
     "Episode",
+    "EpisodeResult",
     "Grade",
     "LLMServeEnv",
     "LLMServeGymEnv",
     "LLMServeVectorEnv",
     "LLMServeWSEnv",
+    "LiveBackend",
+    "LookupTable",
     "PlayedEpisode",
     "ServeAction",
     "ServeObservation",
     "ServeState",
+    "TableBackedEnv",
     "Task",
     "evaluate",
     "grade",
@@ -47,22 +57,29 @@ __all__ = [
     "register",
     "register_file",
     "replay",
+    "result_of",
     "task_ids",
 ]
 
 _HOMES = {
     "SEED_RANGES": "evaluation.seeds",
     "ActionLog": "env.episode",
+    "Agent": "agents.agent",
+    "AgentView": "agents.agent",
     "Episode": "env.episode",
+    "EpisodeResult": "evaluation.evaluate",
     "Grade": "graders.grade",
     "LLMServeEnv": "client",
     "LLMServeGymEnv": "env.gym_env",
     "LLMServeVectorEnv": "env.vector_env",
     "LLMServeWSEnv": "client",
+    "LiveBackend": "backends.real.backend",
+    "LookupTable": "backends.table.lookup",
     "PlayedEpisode": "env.episode",
     "ServeAction": "models",
     "ServeObservation": "models",
     "ServeState": "models",
+    "TableBackedEnv": "env.table_env",
     "Task": "tasks.task",
     "evaluate": "evaluation.evaluate",
     "grade": "graders.grade",
@@ -72,6 +89,7 @@ _HOMES = {
     "play": "evaluation.play",
     "register_file": "tasks.registration",
     "replay": "env.episode",
+    "result_of": "evaluation.evaluate",
     "task_ids": "tasks.files",
 }
 """Public name -> module of this package that defines it."""

@@ -6,6 +6,9 @@ import json
 from functools import cache
 from importlib.resources import files
 
+DEFAULT_MODEL = "gpt-4.1-mini"
+"""Model of the `llm` agent and of live episodes, unless another is named."""
+
 
 @cache
 def _listed() -> dict[str, tuple[float, float]]:

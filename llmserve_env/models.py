@@ -92,14 +92,18 @@ else:
 class ServeObservation(Observation):
     """The window just served, as an operator's dashboard would show it; docs/metrics.md defines every figure."""
 
-    queue_depth: Count = Field(default=0, description="requests waiting at the end of the window, all replicas")
-    active_requests: Count = Field(default=0, description="requests running at the end of the window, all replicas")
-    kv_cache_occupancy: Share = Field(default=0.0, description="used share of the KV blocks in service")
+    queue_depth: Count = Field(default=0, description="requests waiting at the end of the window, over all replicas")
+    active_requests: Count = Field(
+        default=0, description="requests running at the end of the window, over all replicas"
+    )
+    kv_cache_occupancy: Share = Field(default=0.0, description="share of the KV blocks in service that are used")
     mean_prompt_length: Amount = Field(
         default=0.0, description="prompt tokens per request, moving average over 10 windows"
     )
     p50_ttft_ms: Amount = Field(default=0.0, description="median time to first token over the last 10 windows")
-    p99_ttft_ms: Amount = Field(default=0.0, description="99th percentile of the same")
+    p99_ttft_ms: Amount = Field(
+        default=0.0, description="99th percentile of time to first token over the last 10 windows"
+    )
     p50_itl_ms: Amount = Field(default=0.0, description="median gap between output tokens in the window")
     throughput_tps: Amount = Field(default=0.0, description="output tokens per second in the window")
     slo_compliance_rate: Share = Field(
@@ -109,7 +113,7 @@ class ServeObservation(Observation):
     gpu_memory_used_gb: Amount = Field(default=0.0, description="peak memory of the fullest GPU in the window, GB")
     estimated_cost_per_1k: Amount = Field(default=0.0, description="USD per 1,000 output tokens of the window")
     request_arrival_rate: Amount = Field(default=0.0, description="requests per second, moving average over 10 windows")
-    spec_acceptance_rate: Share = Field(default=0.0, description="accepted share of the drafted tokens in the window")
+    spec_acceptance_rate: Share = Field(default=0.0, description="share of draft tokens accepted in the window")
     eviction_events: Count = Field(default=0, description="requests that lost their KV blocks in the window")
     priority_distribution: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(
         default=[0.0, 0.0, 0.0], description="share of arrivals: interactive, batch, best effort"
@@ -146,16 +150,6 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class MetricsSnapshot(WireModel):
-    """Figures of one window beside the reward they earned: a row of an episode's history."""
-
-    step_index: Count
-    observation: ServeObservation
-    action: ServeAction
-    reward: FiniteFloat
-    cumulative_reward: FiniteFloat
-
-
 class EpisodeLog(WireModel):
     """An episode as causes; grading replays them, so the rewards are a claim that is checked."""
 
@@ -164,7 +158,9 @@ class EpisodeLog(WireModel):
     environment_version: str = Field(max_length=50)
     seed: int = Field(ge=0, le=2**32 - 1)
     actions: list[ServeAction] = Field(description="one per step, in order")
-    rewards: list[FiniteFloat] = Field(default_factory=list, description="as they were paid; empty to claim nothing")
+    rewards: list[FiniteFloat] = Field(
+        default_factory=list, description="rewards as received, one per action; may be empty"
+    )
     mode: Mode = Field(default="sim", description="what served the requests; a real log cannot be replayed")
 
 
@@ -177,4 +173,6 @@ class GradeReport(WireModel):
     score: Share
     breakdown: dict[str, FiniteFloat]
     feedback: str
-    mode: Mode = Field(default="sim", description="what served the requests; real scores belong to no simulated table")
+    mode: Mode = Field(
+        default="sim", description="what served the requests; real scores are not comparable with simulated ones"
+    )

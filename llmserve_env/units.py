@@ -11,6 +11,8 @@ NEVER_PS = 2**62
 
 MS_PER_S = 1_000
 S_PER_HOUR = 3_600
+PPM = 1_000_000
+"""Parts of a whole, where shares are counted as integers."""
 BYTES_PER_GB = 10**9
 
 

@@ -1,4 +1,4 @@
-"""Relative links in the documents resolve."""
+"""Relative links in the documents resolve, and the files that the recipes name exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+FILE = re.compile(r"`([\w.<>-]+(?:/[\w.<>-]*)+|[\w-]+\.(?:md|toml|yaml))`")
+PLACEHOLDER = re.compile(r"<\w+>")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -28,3 +30,20 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
         "[here](page.md#part) [gone](gone.md) [web](https://example.com) [top](#top) `f[q](C)`", encoding="utf-8"
     )
     assert broken_links(page) == ["gone.md"]
+
+
+def missing_files(text: str) -> list[str]:
+    """Files and folders named in code spans that do not exist; `<task_id>` and the like stand for any name."""
+    named = sorted(set(FILE.findall(text)))
+    return [name for name in named if not any(ROOT.glob(PLACEHOLDER.sub("*", name).rstrip("/")))]
+
+
+def test_the_files_that_recipes_name_exist() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert len(set(FILE.findall(text))) > 30
+    assert missing_files(text) == []
+
+
+def test_a_missing_file_is_found() -> None:
+    kept = "`README.md` `tests/` `llmserve_env/tasks/data/<task_id>.yaml` `llmserve task check <task_id>`"
+    assert missing_files(f"{kept} `docs/gone.md` `gone.yaml`") == ["docs/gone.md", "gone.yaml"]

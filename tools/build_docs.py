@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.markdown import table
+from benchmarks.markdown import markdown_table
 from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.engine.knobs import KNOBS, Knob
 from llmserve_env.env.features import FEATURES
@@ -31,7 +31,7 @@ def knob_table() -> str:
         [f"`{knob.name}`", knob.allowed, _default(knob), f"`{knob.alias}`" if knob.alias else "–", knob.meaning]
         for knob in KNOBS
     ]
-    return table(["knob", "allowed", "default", "alias", "what it does"], rows)
+    return markdown_table(["knob", "allowed", "default", "alias", "what it does"], rows)
 
 
 def _default(knob: Knob) -> str:
@@ -44,12 +44,14 @@ def _default(knob: Knob) -> str:
 def observation_table() -> str:
     """Table of the wire observation's fields."""
     fields = ServeObservation.model_fields.items()
-    return table(["field", "meaning"], [[f"`{name}`", field.description or "–"] for name, field in fields])
+    return markdown_table(["field", "meaning"], [[f"`{name}`", field.description or "–"] for name, field in fields])
 
 
 def feature_table() -> str:
     """Table of the RL observation vector."""
-    return table(["#", "feature", "scale"], [[str(i), f"`{name}`", how] for i, (name, how) in enumerate(FEATURES)])
+    return markdown_table(
+        ["#", "feature", "scale"], [[str(i), f"`{name}`", how] for i, (name, how) in enumerate(FEATURES)]
+    )
 
 
 def task_table() -> str:
@@ -80,7 +82,7 @@ def task_table() -> str:
         ["active knobs", *(", ".join(f"`{name}`" for name in task.knobs.active) for task in tasks)],
         ["teaches", *(task.teaches for task in tasks)],
     ]
-    return table(["", *(f"`{task.id}`" for task in tasks)], rows)
+    return markdown_table(["", *(f"`{task.id}`" for task in tasks)], rows)
 
 
 REWARD_TERMS = {
@@ -102,7 +104,7 @@ def reward_table() -> str:
         [f"`{term}`", sign, meaning, *(f"{getattr(task.reward.weights, term):g}" for task in tasks)]
         for term, (sign, meaning) in REWARD_TERMS.items()
     ]
-    return table(
+    return markdown_table(
         ["term, 0 to 1", "weight", "meaning, for one window", *(task.id.split("_")[0] for task in tasks)], rows
     )
 
@@ -113,7 +115,7 @@ def settings_table() -> str:
     for name, field in Settings.model_fields.items():
         default = "the user's data folder" if field.default_factory else f"`{json.dumps(field.default)}`"
         rows.append([f"`LLMSERVE_{name.upper()}`", default, field.description or "–"])
-    return table(["variable", "default", "meaning"], rows)
+    return markdown_table(["variable", "default", "meaning"], rows)
 
 
 def policy_table() -> str:
@@ -123,7 +125,7 @@ def policy_table() -> str:
         card = json.loads((ROOT / "llmserve_env" / "weights" / name / "ppo.json").read_text(encoding="utf-8"))
         score = f"{card['score']['mean']:.3f}"
         rows.append([f"`{name}`", f"`{card['command']}`", f"{card['best_step']:,}", score])
-    return table(["policy", "command", "best step", "score on tuning seeds"], rows)
+    return markdown_table(["policy", "command", "best step", "score on tuning seeds"], rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -63,7 +63,7 @@ class TunedAgent(ConstantAgent):
 
 
 def tuned_knobs(task: Task) -> Array:
-    """The tuned constant of a task, held to the versions it was found on."""
+    """The tuned constant of a task; one that was found on another version or content of the task is an error."""
     path = constant_file(task)
     found = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
     command = f"llmserve tune --task {task.typed_name}"

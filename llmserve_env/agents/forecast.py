@@ -26,8 +26,8 @@ class Forecast:
     def __init__(self, task: Task) -> None:
         self._window_s = task.window_s
         seeds = FORECAST_SEEDS
-        tables = [sample(task.workload, seed) for seed in seeds]
-        self._records = [request_records(table, task.fleet.block_tokens) for table in tables]
+        block_tokens = task.fleet.block_tokens
+        self._records = [request_records(sample(task.workload, seed), block_tokens) for seed in seeds]
         rates = np.stack([schedule(task.workload, seed).total_rps for seed in seeds])
         self._expected = np.concatenate((np.zeros((len(rates), 1)), np.cumsum(rates, axis=1)), axis=1)
 

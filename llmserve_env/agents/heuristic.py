@@ -25,7 +25,7 @@ KV_UP, KV_DOWN = 0.15, 0.05
 MIN_KV = 0.3
 SURGE_UP, SURGE_DOWN = 1.3, 0.8
 """Arriving prompt tokens over their long-run average: above the first INT8 is taken, below the second FP16 again."""
-LOAD_MEMORY = 0.02
+LOAD_SMOOTHING = 0.02
 """Weight of a window in the long-run average load."""
 SPECULATION_MAX_ACTIVE = 16
 """Running requests per replica up to which spare compute pays for drafts."""
@@ -64,7 +64,7 @@ class HeuristicAgent:
         return values
 
     def _batch_cap(self, view: AgentView, cap: Array, pressure: Array) -> Array:
-        """Orca: the batch follows the queue; without a queue, room above the running requests shrinks slowly."""
+        """As in Orca, the batch follows the queue; without a queue, room above the running requests shrinks slowly."""
         grown = np.minimum(np.ceil(cap * GROW), MAX_CAP)
         shrunk = np.maximum(np.floor(cap * SHRINK), MIN_CAP)
         idle = view.metrics["active_requests"] < 0.5 * cap * self._replicas
@@ -72,7 +72,7 @@ class HeuristicAgent:
         return chosen
 
     def _kv_budget(self, view: AgentView, budget: Array) -> Array:
-        """VLLM: keep the pool's occupancy in a band; a preemption means it is too small."""
+        """As vLLM sizes its pool: keep the occupancy in a band; a preemption means that the pool is too small."""
         tight = (view.metrics["kv_cache_occupancy"] > OCCUPANCY_HIGH) | (view.preemptions > 0)
         roomy = view.metrics["kv_cache_occupancy"] < OCCUPANCY_LOW
         change = np.where(tight, KV_UP, np.where(roomy, -KV_DOWN, 0.0))
@@ -87,9 +87,9 @@ class HeuristicAgent:
         return np.where(spare, depth, 0)
 
     def _tier(self, view: AgentView, tier: Array) -> Array:
-        """Decima: a mode per load level. A surge over the usual load is served at lower precision."""
+        """As in Decima, a mode per load level: a surge over the usual load is served at lower precision."""
         load = view.metrics["arrival_rate_rps"] * view.metrics["mean_prompt_tokens"]
-        weight = 1.0 if view.step == 1 else LOAD_MEMORY
+        weight = 1.0 if view.step == 1 else LOAD_SMOOTHING
         self._average_tps = self._average_tps + weight * (load - self._average_tps)
         surge = load / np.maximum(self._average_tps, 1e-9)
         return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, tier))

@@ -16,10 +16,9 @@ from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.llm_prompt import action_schema, observation_text, parse_action, system_prompt, user_prompt
 from llmserve_env.arrays import Array
 from llmserve_env.errors import InvalidActionError, LLMServeError, MissingCredentialError
-from llmserve_env.llm_prices import prices_of
+from llmserve_env.llm_prices import DEFAULT_MODEL, prices_of
 from llmserve_env.tasks.task import Task
 
-DEFAULT_MODEL = "gpt-4.1-mini"
 KEY_VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY")
 HISTORY_WINDOWS = 5
 MAX_ANSWER_TOKENS = 200

@@ -6,27 +6,24 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import Knob, mapping_from_knobs
+from llmserve_env.env.wire_names import WIRE_NAMES
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.task import Task
 
-SHOWN = {
-    "queue_depth": 0,
-    "active_requests": 0,
+DECIMALS = {
     "kv_cache_occupancy": 3,
-    "mean_prompt_tokens": 0,
-    "ttft_p50_ms": 0,
-    "ttft_p99_ms": 0,
     "itl_p50_ms": 1,
-    "throughput_tps": 0,
     "slo_attainment": 3,
     "peak_memory_gb": 1,
     "arrival_rate_rps": 1,
     "acceptance_rate": 2,
 }
-"""Metrics in the prompt, and their decimals."""
+"""Decimals of the metrics in the prompt; the others have none."""
 
 
 def _knob_schema(knob: Knob) -> dict[str, Any]:
@@ -87,9 +84,9 @@ def system_prompt(task: Task) -> str:
     )
 
 
-def observation_text(task: Task, step: int, metrics: Any, knobs: Array) -> str:
+def observation_text(task: Task, step: int, metrics: np.void, knobs: Array) -> str:
     """One window as a line of JSON."""
-    shown = {name: round(float(metrics[name]), decimals) for name, decimals in SHOWN.items()}
+    shown = {name: round(float(metrics[name]), DECIMALS.get(name, 0)) for name in WIRE_NAMES}
     return json.dumps({"window": step, "metrics": shown, "knobs": mapping_from_knobs(knobs, task.action_knobs)})
 
 

@@ -1,7 +1,7 @@
-"""What planners try: a few sensible ways to serve the next windows, each a small policy rather than a constant.
+"""What planners try: a few ways to serve the next windows, each a small policy rather than a constant.
 
 A plan names the knobs of every window. Its KV budget may instead follow the pool's use, a margin above it: requests in
-flight differ from plan to plan, so no number written down beforehand fits them all.
+flight differ from plan to plan, so no fixed number fits them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIERS = (0, 1)
 """FP16 and INT8. INT4 prefills no faster than FP16 and is worth less, so no plan is spent on it."""
 SWITCHES = ("prefill_decode_split", "priority_routing")
 FIXED = np.nan
-"""Margin of a plan whose KV budget is written down."""
+"""Margin of a plan whose KV budget is fixed."""
 KV_DECIMALS = 3
 
 
@@ -53,10 +53,10 @@ class Plans:
 
 
 def candidate_plans(task: Task, here: Array, base: Array, margins: Sequence[float], num_steps: int) -> Plans:
-    """Ways to begin, all of which go on alike: with the base, no drafts, and a pool that follows its use.
+    """Plans that differ in their first half: the knobs in force, the base, and variations of the base.
 
-    Beginnings are the knobs in force, the base, and variations of the base. What is given up by a poor continuation
-    is the same for all, so that the best beginning is seldom one that only pays if the plan were kept.
+    The second half is nearly the same in all of them: the base without drafts, with a KV pool that follows its use. A
+    plan is replaced at the next window, so a beginning must not look good only because of what is planned after it.
     """
     active = set(task.knobs.active)
     plain = _with(base, speculation_depth=0.0) if "speculation_depth" in active else base

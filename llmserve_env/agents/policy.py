@@ -18,6 +18,7 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
+SHIPPED_WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
 GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
 SWITCH_LOG_ODDS = float(np.log(3.0))
@@ -29,15 +30,31 @@ def feature_names(task: Task) -> list[str]:
     return [name for name, _ in features_of(task.action_knobs)]
 
 
-def level_table(task: Task) -> list[list[float]]:
+def knob_levels(task: Task) -> list[list[float]]:
     """The levels that a policy for this task chooses from, a list per knob."""
     return [list(knob.levels) for knob in task.action_knobs]
 
 
 def weights_folder() -> Path:
-    """The folder named in LLMSERVE_WEIGHTS, or the trained policies shipped in the package."""
-    named = os.environ.get(WEIGHTS_VARIABLE)
-    return Path(named) if named else Path(__file__).resolve().parents[1] / "weights"
+    """Where trained policies are written: LLMSERVE_WEIGHTS, else the package's folder in a checkout, else ./weights."""
+    if named := os.environ.get(WEIGHTS_VARIABLE):
+        return Path(named)
+    return SHIPPED_WEIGHTS if _is_checkout() else Path("weights")
+
+
+def policy_folder(name: str) -> Path:
+    """The folder from which a policy is read: the one training writes to or, where it has none, the package's.
+
+    Where LLMSERVE_WEIGHTS is set, no other folder is used.
+    """
+    trained, shipped = weights_folder() / name, SHIPPED_WEIGHTS / name
+    use_shipped = not os.environ.get(WEIGHTS_VARIABLE) and not trained.is_dir() and shipped.is_dir()
+    return shipped if use_shipped else trained
+
+
+def _is_checkout() -> bool:
+    """Whether the package lies in its repository rather than among installed packages."""
+    return (SHIPPED_WEIGHTS.parents[1] / "pyproject.toml").is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +75,9 @@ class PolicyNetwork:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(weight @ hidden + bias)
         logits = self.weights[-1] @ hidden + self.biases[-1]
-        table = self.card["levels"]
-        ends = np.cumsum([len(levels) for levels in table])[:-1]
-        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), table, current, strict=True)])
+        levels_of_knobs = self.card["levels"]
+        ends = np.cumsum([len(levels) for levels in levels_of_knobs])[:-1]
+        return np.array([_sticky(*each) for each in zip(np.split(logits, ends), levels_of_knobs, current, strict=True)])
 
 
 def _sticky(logits: Array, levels: list[float], current: float) -> int:
@@ -102,7 +119,7 @@ def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
     same = (
         (trained_on, card["environment_version"]) == (task.version, ENVIRONMENT_VERSION)
         and card["features"] == feature_names(task)
-        and card["levels"] == level_table(task)
+        and card["levels"] == knob_levels(task)
     )
     if not same:
         raise VersionMismatchError(

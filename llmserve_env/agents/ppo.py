@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.policy import GENERALIST, PolicyNetwork, check_policy, load_policy, weights_folder
+from llmserve_env.agents.policy import GENERALIST, PolicyNetwork, check_policy, load_policy, policy_folder
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError
@@ -26,7 +26,7 @@ class PpoAgent:
         self._actions: ActionCodec | None = None
 
     def _folder(self, task: Task) -> Path:
-        return self._given or weights_folder() / task.id
+        return self._given or policy_folder(task.id)
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         folder = self._folder(task)
@@ -46,4 +46,4 @@ class GeneralistAgent(PpoAgent):
     name = "ppo_generalist"
 
     def _folder(self, task: Task) -> Path:
-        return self._given or weights_folder() / GENERALIST
+        return self._given or policy_folder(GENERALIST)

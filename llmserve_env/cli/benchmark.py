@@ -41,7 +41,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     """Play, print, rewrite."""
     from llmserve_env.agents.registry import BENCHMARKED
     from llmserve_env.evaluation.readme import rewrite_block
-    from llmserve_env.evaluation.report import as_json, closed_gaps, markdown_table, provenance, tabulate, text_table
+    from llmserve_env.evaluation.report import as_json, closed_gaps, headline_table, provenance, tabulate, text_table
     from llmserve_env.tasks.catalog import SUITES, load_task
 
     tasks = tuple(load_task(name) for name in SUITES[args.suite])
@@ -57,7 +57,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     for task, share in closed.items():
         print(f"ppo closes {share:.0%} of the gap from tuned to clairvoyant on {task}")
     if args.readme:
-        changed = rewrite_block(args.readme, markdown_table(table, made))
+        changed = rewrite_block(args.readme, headline_table(table, made))
         print(f"{args.readme}: table {'rewritten' if changed else 'unchanged'}")
     if args.json:
         write_text(args.json, json.dumps(as_json(table, made, {"gap_closed_by_ppo": closed}), indent=2))

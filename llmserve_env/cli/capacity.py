@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from llmserve_env.cli.running import add_runner_arguments, runner_of
+from llmserve_env.cli.running import add_fleet_arguments, add_runner_arguments, runner_of
 from llmserve_env.errors import ConfigError
 
 
@@ -14,16 +14,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "capacity", help="find the GPUs that an SLO needs and their cost", description=__doc__
     )
-    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
-    parser.add_argument(
-        "--target",
-        type=float,
-        default=0.95,
-        metavar="SHARE",
-        help="of each class that must meet its SLO (default: 0.95)",
-    )
+    add_fleet_arguments(parser)
     parser.add_argument("--profile", nargs="+", metavar="NAME", help="profiles to compare (default: the task's)")
-    parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     parser.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per fleet (default: 3)")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_capacity)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,21 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run_compare)
 
 
+def mean_error_lines(mean_errors: dict[str, dict[float, dict[str, float]]], num_seeds: int) -> Iterator[str]:
+    """A line per kind of costs and rate."""
+    for costs, by_rate in mean_errors.items():
+        for rate, errors in by_rate.items():
+            shown = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
+            yield f"costs of the {costs}: {rate:g} rps over {num_seeds} seeds: {shown}"
+
+
 def run_compare(args: argparse.Namespace) -> int:
     """Play both sides and report."""
     from llmserve_env.agents.agent import view_of
     from llmserve_env.agents.registry import make_agent
     from llmserve_env.backends.real.tasks import real_task
     from llmserve_env.evaluation.live_comparison import LiveComparison, Policy, compare, report
-    from llmserve_env.evaluation.live_comparison_text import phase_lines, save_figure, window_lines
+    from llmserve_env.evaluation.live_comparison_text import phase_lines, save_plot, window_lines
     from llmserve_env.profiles import load_profile
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
@@ -75,14 +84,11 @@ def run_compare(args: argparse.Namespace) -> int:
             print("\n".join(phase_lines(side)), flush=True)
         if args.windows:
             print("\n".join(window_lines(sides[1])))
-    figures = report(found)
-    for costs, by_rate in figures["mean_errors"].items():
-        for rate, errors in by_rate.items():
-            shown = ", ".join(f"{name} {error:+.1%}" for name, error in errors.items())
-            print(f"costs of the {costs}: {rate:g} rps over {args.repeat} seeds: {shown}")
+    results = report(found)
+    print("\n".join(mean_error_lines(results["mean_errors"], args.repeat)))
     if args.plot is not None:
         args.plot.parent.mkdir(parents=True, exist_ok=True)
-        save_figure([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
+        save_plot([c for c in found if c.is_refitted and c.seed == args.seed], args.plot)
     if args.json is not None:
-        write_text(args.json, json.dumps(figures, indent=1))
+        write_text(args.json, json.dumps(results, indent=1))
     return 0

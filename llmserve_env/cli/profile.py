@@ -59,7 +59,7 @@ def _add_import(commands: Any) -> None:
         "import", help="make a profile from published kernel timings or from recordings of an engine"
     )
     parser.add_argument("--source", required=True, choices=SOURCES)
-    parser.add_argument("--gpu", help="aiconfigurator: a100-40gb, a100-80gb, h100-80gb or h200-141gb")
+    parser.add_argument("--gpu", help="aiconfigurator: a card whose kernels were timed, such as a100-80gb")
     parser.add_argument("--model", default="llama-3-8b")
     parser.add_argument("--suffix", default="", help="aiconfigurator: appended to the GPU in the profile's name")
     parser.add_argument("--base", help="vllm-bench: profile to start from")
@@ -102,14 +102,14 @@ def _add_compare(commands: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """`llmserve profile list`."""
     from llmserve_env.profiles import list_profiles, load_profile
-    from llmserve_env.profiles.showing import table
+    from llmserve_env.profiles.showing import aligned
 
     rows = []
     for name in list_profiles():
         profile = load_profile(name)
         origins = ", ".join(f"{tier} {profile.tiers[tier].origin}" for tier in profile.tiers)
         rows.append([name, profile.gpu.name, f"{profile.gpu.price_usd_per_hour:.2f}", origins])
-    print("\n".join(table(["profile", "GPU", "USD/h", "tiers"], rows)))
+    print("\n".join(aligned(["profile", "GPU", "USD/h", "tiers"], rows)))
     return 0
 
 

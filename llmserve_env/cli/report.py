@@ -6,25 +6,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from llmserve_env.cli.running import add_runner_arguments, runner_of
+from llmserve_env.cli.running import add_fleet_arguments, add_runner_arguments, runner_of
 from llmserve_env.errors import ConfigError
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `report` to the main command."""
     parser = subparsers.add_parser("report", help="write an HTML report about a task", description=__doc__)
-    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
+    add_fleet_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE.html")
-    parser.add_argument(
-        "--target",
-        type=float,
-        default=0.95,
-        metavar="SHARE",
-        help="of each class that must meet its SLO (default: 0.95)",
-    )
     parser.add_argument("--episodes", type=int, default=4, metavar="N", help="evaluation seeds (default: 4)")
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="constants to try (default: 64)")
-    parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_report)
 

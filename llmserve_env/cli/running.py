@@ -57,6 +57,19 @@ def named_tasks(given: str | None, file: str | None = None) -> tuple[Task, ...]:
     return tuple(load_task(name) for name in names)
 
 
+def add_fleet_arguments(parser: Any) -> None:
+    """The task of a command that sizes its fleet, what share of requests must meet the SLO, and where to stop."""
+    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
+    parser.add_argument(
+        "--target",
+        type=float,
+        default=0.95,
+        metavar="SHARE",
+        help="of each class that must meet its SLO (default: 0.95)",
+    )
+    parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
+
+
 def add_runner_arguments(parser: Any) -> None:
     """Options of commands that run pieces of work side by side; `runner_of` reads them."""
     parser.add_argument(

@@ -31,7 +31,11 @@ def add_arguments(parser: Any) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="override one hyper-parameter; repeatable"
     )
     parser.add_argument(
-        "--weights", type=Path, metavar="FOLDER", help="where to write policies (default: the package's)"
+        "--weights",
+        type=Path,
+        metavar="FOLDER",
+        help="where to write policies (default: LLMSERVE_WEIGHTS; else llmserve_env/weights in a checkout, ./weights "
+        "for an installed package)",
     )
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="FOLDER", help="folder for TensorBoard logs and checkpoints"

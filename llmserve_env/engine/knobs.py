@@ -142,7 +142,7 @@ class ServingKnobs:
         high=512,
         levels=(8, 16, 32, 64, 96, 128, 192, 256, 512),
         alias="batch_size",
-        meaning="running requests allowed per replica",
+        meaning="maximum number of running requests per replica",
         short="batch cap",
         scale="log",
         flag="--max-num-seqs",
@@ -185,7 +185,7 @@ class ServingKnobs:
         False,
         kind="bool",
         alias="prefill_disagg",
-        meaning="dedicated prefill replicas in service",
+        meaning="use dedicated prefill replicas",
         short="split",
         feature="split_is_on",
         is_costly=True,
@@ -195,7 +195,7 @@ class ServingKnobs:
     priority_routing: bool = knob(
         False,
         kind="bool",
-        meaning="urgent classes first, instead of first come first served",
+        meaning="serve urgent classes first instead of in order of arrival",
         short="priority",
         flag="--scheduling-policy",
     )
@@ -244,7 +244,7 @@ def named(values: Array) -> Array:
 
 
 def default_knobs(deployment: Deployment | None = None) -> Array:
-    """Values of a freshly started engine; NaN for a knob whose default only a deployment can say, without one."""
+    """Values of a freshly started engine; without a deployment, NaN for a knob whose default the deployment decides."""
     rows = KNOBS if deployment is None else [row.on(deployment) for row in KNOBS]
     return np.array([np.nan if row.default is None else row.default for row in rows], np.float64)
 

@@ -139,6 +139,7 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("num_classes", "i8"),
         ("waiting_room", "i8", (MAX_CLASSES,)),
         ("step_every_iteration", "i8"),
+        ("has_host", "i8"),
         ("front_end_ps", "i8"),
         ("answer_ps", "i8"),
         ("admission_ps", "i8"),

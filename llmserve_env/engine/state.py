@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import Curve
+from llmserve_env.engine.costs import NO_HOST, Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
@@ -109,6 +109,7 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         "num_classes": len(rooms),
         "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
         "step_every_iteration": step_every_iteration or deployment.async_scheduling or deployment.prefix_caching,
+        "has_host": host != NO_HOST,
         "front_end_ps": host.front_end_ps,
         "answer_ps": host.answer_ps,
         "admission_ps": host.per_admission_ps,
@@ -173,28 +174,28 @@ def _dense(curve: Curve, size: int) -> Array:
     return values
 
 
-def request_records(table: RequestTable, block_tokens: int) -> Array:
-    """The table as records."""
-    rows = records((len(table),), REQUEST_DTYPE)
-    fill_requests(rows, table, block_tokens)
+def request_records(requests: RequestTable, block_tokens: int) -> Array:
+    """The requests as records."""
+    rows = records((len(requests),), REQUEST_DTYPE)
+    fill_requests(rows, requests, block_tokens)
     return rows
 
 
-def fill_requests(rows: Array, table: RequestTable, block_tokens: int) -> None:
-    """Write the table into records, with absolute deadlines and prefix-cache stream ids."""
-    rows["arrival_at_ps"] = table.arrival_at_ps
-    longest_ps = NEVER_PS - table.arrival_at_ps
-    rows["slo_at_ps"] = table.arrival_at_ps + np.minimum(table.ttft_slo_ps, longest_ps)
-    rows["deadline_at_ps"] = table.arrival_at_ps + np.minimum(table.patience_ps, longest_ps)
+def fill_requests(rows: Array, requests: RequestTable, block_tokens: int) -> None:
+    """Write the requests into records, with absolute deadlines and prefix-cache stream ids."""
+    rows["arrival_at_ps"] = requests.arrival_at_ps
+    longest_ps = NEVER_PS - requests.arrival_at_ps
+    rows["slo_at_ps"] = requests.arrival_at_ps + np.minimum(requests.ttft_slo_ps, longest_ps)
+    rows["deadline_at_ps"] = requests.arrival_at_ps + np.minimum(requests.patience_ps, longest_ps)
     for name in ("acceptance", "prompt_tokens", "output_tokens", "priority"):
-        rows[name] = getattr(table, name)
-    shared = table.prefix_id >= 0
-    num_prefixes = int(table.prefix_id.max(initial=-1)) + 1
-    num_sessions = int(table.session_id.max(initial=-1)) + 1
-    rows["prefix_blocks"] = np.where(shared, table.prefix_tokens // block_tokens, 0)
-    rows["prefix_stream"] = np.where(shared, table.prefix_id, 0)
-    own = num_prefixes + np.where(table.session_id >= 0, table.session_id, num_sessions + np.arange(len(table)))
-    rows["own_stream"] = own
+        rows[name] = getattr(requests, name)
+    shared = requests.prefix_id >= 0
+    num_prefixes = int(requests.prefix_id.max(initial=-1)) + 1
+    num_sessions = int(requests.session_id.max(initial=-1)) + 1
+    rows["prefix_blocks"] = np.where(shared, requests.prefix_tokens // block_tokens, 0)
+    rows["prefix_stream"] = np.where(shared, requests.prefix_id, 0)
+    alone = num_sessions + np.arange(len(requests))
+    rows["own_stream"] = num_prefixes + np.where(requests.session_id >= 0, requests.session_id, alone)
 
 
 def new_state(deployment: Deployment, num_environments: int, max_requests: int, log_rows: int = 0) -> EngineState:
@@ -236,32 +237,32 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
 
 
 def load_requests(
-    state: EngineState, index: int, pristine: EngineState, deployment: Deployment, table: RequestTable, seed: int
+    state: EngineState, index: int, pristine: EngineState, deployment: Deployment, requests: RequestTable, seed: int
 ) -> None:
     """Put environment `index` at time zero with these requests pending."""
-    check_table(table, deployment, state.progress.shape[1])
+    check_requests(requests, deployment, state.progress.shape[1])
     for name in MUTABLE_FIELDS:
         bytes_of(getattr(state, name)[index : index + 1])[...] = bytes_of(getattr(pristine, name))
-    fill_requests(state.requests[index, : len(table)], table, deployment.block_tokens)
+    fill_requests(state.requests[index, : len(requests)], requests, deployment.block_tokens)
     environment = state.environment[index]
-    environment["num_requests"], environment["seed"] = len(table), seed
+    environment["num_requests"], environment["seed"] = len(requests), seed
 
 
-def check_table(table: RequestTable, deployment: Deployment, max_requests: int) -> None:
+def check_requests(requests: RequestTable, deployment: Deployment, max_requests: int) -> None:
     """Refuse what this deployment can never serve, or has no memory for."""
-    too_long = table.prompt_tokens + table.output_tokens > deployment.max_model_len
+    too_long = requests.prompt_tokens + requests.output_tokens > deployment.max_model_len
     if too_long.any():
         row = int(np.argmax(too_long))
-        total = int(table.prompt_tokens[row] + table.output_tokens[row])
+        total = int(requests.prompt_tokens[row] + requests.output_tokens[row])
         raise ValueError(
             f"request {row} needs {total} tokens; max_model_len is {deployment.max_model_len}: "
             "shorten the request or raise the limit"
         )
-    if len(table) > max_requests:
-        raise ValueError(f"{len(table)} requests exceed the {max_requests} this state was made for")
-    if len(table) and int(table.priority.max()) >= len(deployment.waiting_room):
+    if len(requests) > max_requests:
+        raise ValueError(f"{len(requests)} requests exceed the {max_requests} this state was made for")
+    if len(requests) and int(requests.priority.max()) >= len(deployment.waiting_room):
         raise ValueError(
-            f"priority {int(table.priority.max())} has no waiting room; "
+            f"priority {int(requests.priority.max())} has no waiting room; "
             f"the deployment has {len(deployment.waiting_room)} classes"
         )
 

@@ -14,7 +14,15 @@ from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.state import records
 from llmserve_env.env.features import encode_features
-from llmserve_env.env.kernels import CONTROL_DTYPE, NUM_KNOBS, SCORING_DTYPE, TERMS_DTYPE, hold_knobs, score_windows
+from llmserve_env.env.kernels import (
+    CONTROL_DTYPE,
+    NUM_KNOBS,
+    REWARD_TERMS,
+    SCORING_DTYPE,
+    TERMS_DTYPE,
+    hold_knobs,
+    score_windows,
+)
 from llmserve_env.env.knob_rules import fill_knob_rules, start_control
 from llmserve_env.env.warmup import warm_up_once
 from llmserve_env.errors import EpisodeStateError
@@ -27,7 +35,8 @@ def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float 
     """The task's reward and knob rules as numbers for the kernels; a budget replaces the price of GPU time."""
     record = records((1,), SCORING_DTYPE)
     row = record[0]
-    row["weights"] = (weights.throughput, weights.latency, weights.violations, weights.cost, weights.memory)
+    for term in REWARD_TERMS:
+        row["weights"][term] = getattr(weights, term)
     for k, name in enumerate(task.workload.class_names):
         row["class_weight"][k] = task.reward.class_weights[name]
         row["quality"][k] = task.reward.quality[name]

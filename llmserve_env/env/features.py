@@ -1,12 +1,14 @@
 """The observation as a vector for RL: about forty numbers of order one, log-scaled where they span decades.
 
-Nothing in it looks ahead. `features_of` names the entries in order; the entries of knobs follow from the table of
-knobs. The list in docs/environment.md is made from `FEATURES`.
+It contains no information about the future. `features_of` names the entries in order; the entries of knobs follow from
+the table of knobs. The list in docs/environment.md is made from `FEATURES`.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +30,11 @@ WINDOW_FEATURES = (
     ("peak_memory", "fraction of the limit"),
     ("arrival_rate_rps", "log1p / 6"),
     ("window_rate_rps", "log1p / 6"),
-    ("rate_trend", "log of window rate over its average"),
+    ("rate_trend", "log(window rate / moving average)"),
     ("surge_age", "windows since the last surge / 40, at most 1"),
     ("acceptance_rate", "fraction"),
     ("oldest_wait_ms", "log1p / 9"),
-    ("busy_fraction", "busy over in-service GPU time"),
+    ("busy_fraction", "busy GPU time / in-service GPU time"),
     ("preemptions", "log1p / 6"),
     ("rejected", "log1p / 6"),
     ("abandoned", "log1p / 6"),
@@ -44,7 +46,7 @@ WINDOW_FEATURES = (
     ("tier_progress", "fraction of replicas on the chosen tier"),
     ("split", "0 off, 0.5 starting, 1 up"),
 )
-"""Figures of the window, of the last windows and of the fleet."""
+"""Numbers of the window, of the last windows and of the fleet: name and scale, in the order of the vector."""
 
 
 def features_of(knobs: Sequence[Knob]) -> tuple[tuple[str, str], ...]:
@@ -69,13 +71,15 @@ def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
     if knob.kind == "bool":
         return ((knob.feature, "flag"),)
     scale = feature_scale(knob)
-    shown = "as is" if scale == 1.0 else f"/ {scale:g}"
+    shown = "unscaled" if scale == 1.0 else f"/ {scale:g}"
     return ((knob.feature, f"log2 {shown}" if knob.scale == "log" else shown),)
 
 
 FEATURES = features_of([knob for knob in KNOBS if not knob.is_optional])
 """The vector of a task without optional knobs."""
 NUM_WINDOW_FEATURES = len(WINDOW_FEATURES)
+AT: Any = namedtuple("AT", [name for name, _ in WINDOW_FEATURES])(*range(NUM_WINDOW_FEATURES))
+"""Index of each of `WINDOW_FEATURES` in the vector; kernels freeze it."""
 
 
 @kernel
@@ -111,31 +115,32 @@ def encode_features(scoring, control, window, metrics, num_steps, out):
     s = scoring[0]
     for e in range(out.shape[0]):
         m, w, c, row = metrics[e], window[e], control[e], out[e]
-        row[0] = scaled_log(m.queue_depth, 7.0)
-        row[1] = scaled_log(m.active_requests, 7.0)
-        row[2] = m.kv_cache_occupancy
-        row[3] = np.log2(max(m.mean_prompt_tokens, 1.0) / 128.0) / 8.0
-        row[4] = scaled_log(m.ttft_p50_ms, 9.0)
-        row[5] = scaled_log(m.ttft_p99_ms, 9.0)
-        row[6] = scaled_log(m.itl_p50_ms, 5.0)
-        row[7] = scaled_log(m.throughput_tps, 10.0)
-        row[8] = m.slo_attainment
-        row[9] = m.peak_memory_gb / s.memory_limit_gb
-        row[10] = scaled_log(m.arrival_rate_rps, 6.0)
-        row[11] = scaled_log(m.window_rate_rps, 6.0)
-        row[12] = np.log((m.window_rate_rps + 1.0) / (m.arrival_rate_rps + 1.0))
-        row[13] = min(m.surge_age_windows / 40.0, 1.0)
-        row[14] = m.acceptance_rate
-        row[15] = scaled_log(m.oldest_wait_ms, 9.0)
-        row[16] = m.busy_gpu_s / m.in_service_gpu_s if m.in_service_gpu_s > 0.0 else 0.0
-        row[17] = scaled_log(float(w.preemptions), 6.0)
-        row[18] = scaled_log(float(w.rejected), 6.0)
-        row[19] = scaled_log(float(w.abandoned), 6.0)
-        row[20] = scaled_log(float(w.ooms), 2.0)
-        for k in range(3):
-            row[21 + k] = m.class_share[k]
-        row[24] = m.available_replicas / s.max_gpus
-        row[25] = m.tier_progress
-        row[26] = m.split
+        row[AT.queue_depth] = scaled_log(m.queue_depth, 7.0)
+        row[AT.active_requests] = scaled_log(m.active_requests, 7.0)
+        row[AT.kv_cache_occupancy] = m.kv_cache_occupancy
+        row[AT.mean_prompt_tokens] = np.log2(max(m.mean_prompt_tokens, 1.0) / 128.0) / 8.0
+        row[AT.ttft_p50_ms] = scaled_log(m.ttft_p50_ms, 9.0)
+        row[AT.ttft_p99_ms] = scaled_log(m.ttft_p99_ms, 9.0)
+        row[AT.itl_p50_ms] = scaled_log(m.itl_p50_ms, 5.0)
+        row[AT.throughput_tps] = scaled_log(m.throughput_tps, 10.0)
+        row[AT.slo_attainment] = m.slo_attainment
+        row[AT.peak_memory] = m.peak_memory_gb / s.memory_limit_gb
+        row[AT.arrival_rate_rps] = scaled_log(m.arrival_rate_rps, 6.0)
+        row[AT.window_rate_rps] = scaled_log(m.window_rate_rps, 6.0)
+        row[AT.rate_trend] = np.log((m.window_rate_rps + 1.0) / (m.arrival_rate_rps + 1.0))
+        row[AT.surge_age] = min(m.surge_age_windows / 40.0, 1.0)
+        row[AT.acceptance_rate] = m.acceptance_rate
+        row[AT.oldest_wait_ms] = scaled_log(m.oldest_wait_ms, 9.0)
+        row[AT.busy_fraction] = m.busy_gpu_s / m.in_service_gpu_s if m.in_service_gpu_s > 0.0 else 0.0
+        row[AT.preemptions] = scaled_log(float(w.preemptions), 6.0)
+        row[AT.rejected] = scaled_log(float(w.rejected), 6.0)
+        row[AT.abandoned] = scaled_log(float(w.abandoned), 6.0)
+        row[AT.ooms] = scaled_log(float(w.ooms), 2.0)
+        row[AT.class_share_0] = m.class_share[0]
+        row[AT.class_share_1] = m.class_share[1]
+        row[AT.class_share_2] = m.class_share[2]
+        row[AT.available_replicas] = m.available_replicas / s.max_gpus
+        row[AT.tier_progress] = m.tier_progress
+        row[AT.split] = m.split
         end = encode_knobs(s, c, row, NUM_WINDOW_FEATURES)
         row[end] = c.step / num_steps

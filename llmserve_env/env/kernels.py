@@ -8,14 +8,15 @@ from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE
 from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
-from llmserve_env.units import PS_PER_MS, S_PER_HOUR
+from llmserve_env.units import PPM, PS_PER_MS, S_PER_HOUR
 
 NUM_KNOBS = len(KNOBS)
-PPM = 1_000_000
+REWARD_TERMS = ("throughput", "latency", "violations", "cost", "memory")
+"""Terms of the reward, each with a weight."""
 
 SCORING_DTYPE = np.dtype(
     [
-        ("weights", "f8", (5,)),
+        ("weights", [(term, "f8") for term in REWARD_TERMS]),
         ("class_weight", "f8", (MAX_CLASSES,)),
         ("quality", "f8", (MAX_CLASSES, NUM_TIERS)),
         ("itl_comfort_ms", "f8"),
@@ -67,11 +68,7 @@ the last window, where requests are billed per token.
 
 TERMS_DTYPE = np.dtype(
     [
-        ("throughput", "f8"),
-        ("latency", "f8"),
-        ("violations", "f8"),
-        ("cost", "f8"),
-        ("memory", "f8"),
+        *((term, "f8") for term in REWARD_TERMS),
         ("reward", "f8"),
         ("ttft", "f8"),
         ("itl", "f8"),
@@ -162,6 +159,14 @@ def bill(scoring, control, metrics, out):
     out.cost = min(max((gpus / s.window_s - s.idle_gpus) / (s.max_gpus - s.idle_gpus), 0.0), 1.0)
 
 
+@kernel
+def weigh(weights, terms):
+    """Throughput earns, the other terms cost."""
+    reward = weights.throughput * terms.throughput - weights.latency * terms.latency
+    reward -= weights.violations * terms.violations
+    return reward - (weights.cost * terms.cost + weights.memory * terms.memory)
+
+
 @entry_point
 def score_windows(scoring, control, window, metrics, terms):
     """Reward terms of the window just measured; docs/metrics.md has the formulas."""
@@ -176,9 +181,7 @@ def score_windows(scoring, control, window, metrics, terms):
         bill(s, c, m, out)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
         out.memory = 1.0 if w.ooms > 0 else min(max(c.knobs.kv_budget_fraction, thrash), 1.0)
-        reward = s.weights[0] * out.throughput - s.weights[1] * out.latency - s.weights[2] * out.violations
-        reward -= s.weights[3] * out.cost + s.weights[4] * out.memory
-        out.reward = min(max(reward, -1.0), 1.0)
+        out.reward = min(max(weigh(s.weights, out), -1.0), 1.0)
         c.step += 1
         c.cost_so_far_usd += out.cost_usd
         c.total_reward += out.reward

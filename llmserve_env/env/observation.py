@@ -8,14 +8,13 @@ from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode import COUNTS, Episode
-from llmserve_env.env.kernels import TERMS_DTYPE
+from llmserve_env.env.kernels import REWARD_TERMS, TERMS_DTYPE
 from llmserve_env.env.wire_names import WHOLE_NUMBERS, WIRE_NAMES
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
 NUM_SHARES = 3
 """Classes that `priority_distribution` distinguishes, most urgent first; further classes count as the last one."""
 TOKENS_PER_1K = 1000.0
-REWARD_TERMS = ("throughput", "latency", "violations", "cost", "memory")
 NO_COUNTS = (0,) * len(COUNTS)
 COUNTS_DTYPE = WINDOW_DTYPE[list(COUNTS)]
 METRIC_NAMES = METRICS_DTYPE.names or ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from llmserve_env.engine.knobs import KNOB, mapping_from_knobs, named
 from llmserve_env.env.episode import Episode
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DRAWN_KNOBS = ("batch_cap", "kv_budget_fraction", "quantization_tier")
 
@@ -30,7 +33,7 @@ def render_text(episode: Episode) -> str:
     )
 
 
-def episode_figure(episode: Episode) -> Any:
+def episode_plot(episode: Episode) -> Figure:
     """A matplotlib figure of traffic, TTFT and its SLO, memory and its limit, and the knobs in force."""
     from matplotlib.figure import Figure
 
@@ -69,6 +72,6 @@ def render_frame(episode: Episode) -> npt.NDArray[np.uint8]:
     """The figure as an RGB array."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(episode_figure(episode))
+    canvas = FigureCanvasAgg(episode_plot(episode))
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ from typing import Any
 from llmserve_env.arrays import Array
 from llmserve_env.backends.table.backend import TableBackend
 from llmserve_env.backends.table.lookup import LookupTable
-from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.engine.knobs import KNOB
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.gym_env import LLMServeGymEnv
@@ -65,7 +65,8 @@ class TableBackedEnv(LLMServeGymEnv):
 
 def _require_cover(table: LookupTable, encoding: ActionEncoding) -> None:
     """Refuse a table that does not reach as far as the actions do: nothing is extrapolated or clamped."""
-    for knob, values in zip(KNOBS[:2], (table.grid.batch_size, table.grid.kv_budget), strict=True):
+    axes = ((KNOB["batch_cap"], table.grid.batch_size), (KNOB["kv_budget_fraction"], table.grid.kv_budget))
+    for knob, values in axes:
         low, high = (knob.levels[0], knob.levels[-1]) if encoding == "discrete" else (knob.low, knob.high)
         if values[0] > low or values[-1] < high:
             raise ConfigError(

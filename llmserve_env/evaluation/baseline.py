@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llmserve_env.agents.agent import Agent
 from llmserve_env.agents.registry import make_agent
@@ -13,6 +13,9 @@ from llmserve_env.evaluation.remote import RemoteEnvironment, play_remote
 from llmserve_env.graders import Grade, grade_episode
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
+
+if TYPE_CHECKING:
+    from llmserve_env.agents.llm import LlmSettings
 
 BASELINE_AGENTS = ("static", "heuristic")
 BASELINE_SEED = 42
@@ -27,7 +30,7 @@ class BaselineOptions:
     mode: str = "deterministic"
     env: RemoteEnvironment | None = None
     """A client of a server; without one, agents play in process."""
-    llm: Any = None
+    llm: LlmSettings | None = None
     """Settings of the `llm` agent, for mode `openai`."""
 
 

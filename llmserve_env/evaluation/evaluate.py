@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llmserve_env.arrays import Array
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.play import PlayPiece, play_piece
 from llmserve_env.evaluation.runner import Runner, Threads
@@ -31,11 +32,16 @@ class EpisodeResult:
     breakdown: dict[str, float]
 
 
+def attained_share(terms: Array) -> float | None:
+    """Share of the requests judged in these steps, weighted by class, that met their SLO; None if none was judged."""
+    offered = float(terms["offered"].sum())
+    return float((terms["slo"] * terms["offered"]).sum() / offered) if offered else None
+
+
 def slo_attainment(episode: PlayedEpisode) -> float:
     """Share of judged requests, weighted by class, that met their SLO; 1 where none was judged."""
-    terms = episode.trajectory.terms
-    offered = float(terms["offered"].sum())
-    return float((terms["slo"] * terms["offered"]).sum() / offered) if offered else 1.0
+    share = attained_share(episode.trajectory.terms)
+    return 1.0 if share is None else share
 
 
 def result_of(agent_name: str, episode: PlayedEpisode) -> EpisodeResult:

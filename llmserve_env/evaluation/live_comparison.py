@@ -134,10 +134,10 @@ def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd, seed: int, choo
     episode.reset(seed)
     while not episode.is_done:
         episode.step(choose(episode.batch, episode.step_count))
-    table = sample(task.workload, seed)
-    due = table.arrival_at_ps < task.steps * task.window_ps
-    progress = backend.engine.state.progress[0][: len(table)]
-    times = np.column_stack([table.arrival_at_ps, progress["first_token_at_ps"], progress["finished_at_ps"]])[due]
+    requests = sample(task.workload, seed)
+    due = requests.arrival_at_ps < task.steps * task.window_ps
+    progress = backend.engine.state.progress[0][: len(requests)]
+    times = np.column_stack([requests.arrival_at_ps, progress["first_token_at_ps"], progress["finished_at_ps"]])[due]
     return _side(task, episode, seed, times, ms_to_ps(front_end.request_ms + front_end.token_ms))
 
 

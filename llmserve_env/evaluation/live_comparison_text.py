@@ -15,7 +15,6 @@ LABELS = {
     "throughput_tps": "output tokens per second",
     "queue_depth": "requests waiting",
 }
-DOTS_PER_INCH = 110
 REAL, SIMULATED = "#1f4e79", "#d1603d"
 
 
@@ -52,9 +51,11 @@ def phase_lines(comparison: LiveComparison) -> Iterator[str]:
         yield f"{phase.rate_rps:>6.2f} {phase.requests:>8} " + "".join(f"{cell:>28}" for cell in cells)
 
 
-def save_figure(comparisons: Sequence[LiveComparison], path: Path) -> None:
+def save_plot(comparisons: Sequence[LiveComparison], path: Path) -> None:
     """Both sides over the windows: a row per figure, a column per load."""
     from matplotlib.figure import Figure
+
+    from llmserve_env.evaluation.plots import DOTS_PER_INCH
 
     figure = Figure(figsize=(4.2 * len(comparisons), 8.0), layout="constrained")
     axes = figure.subplots(len(SERIES), len(comparisons), sharex=True, squeeze=False)

@@ -33,15 +33,15 @@ def inline(text: str) -> str:
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
-def figure(uri: str, title: str, caption: str = "") -> str:
+def picture(uri: str, title: str, caption: str = "") -> str:
     """A picture with its title and caption."""
     below = f"<figcaption>{inline(caption)}</figcaption>" if caption else ""
     return f'<figure><h3>{escape(title)}</h3><img alt="{escape(title)}" src="{uri}">{below}</figure>'
 
 
-def grid(*figures: str) -> str:
+def grid(*pictures: str) -> str:
     """Pictures side by side where there is room."""
-    return f'<div class="grid">{"".join(figures)}</div>'
+    return f'<div class="grid">{"".join(pictures)}</div>'
 
 
 def cards(items: Sequence[tuple[str, str]]) -> str:
@@ -52,7 +52,7 @@ def cards(items: Sequence[tuple[str, str]]) -> str:
     return f'<div class="cards">{inner}</div>'
 
 
-def table(
+def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1, chosen: int | None = None
 ) -> str:
     """A table that scrolls sideways on narrow screens; columns after the first `text_columns` hold numbers."""

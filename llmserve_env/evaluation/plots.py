@@ -15,7 +15,7 @@ from llmserve_env.engine.knobs import named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.markup import embedded
-from llmserve_env.evaluation.report import Table
+from llmserve_env.evaluation.report import Summaries
 
 DOTS_PER_INCH = 110
 
@@ -28,12 +28,12 @@ def png_uri(figure: Figure) -> str:
     return embedded(out.getvalue(), "image/png")
 
 
-def score_plot(table: Table) -> Figure:
+def score_plot(summaries: Summaries) -> Figure:
     """Mean score of every agent with its interval, a panel per task."""
-    tasks = list(dict.fromkeys(task for rows in table.values() for task in rows))
-    figure = Figure(figsize=(4.0 * len(tasks), 0.4 * len(table) + 1.4), layout="constrained")
+    tasks = list(dict.fromkeys(task for rows in summaries.values() for task in rows))
+    figure = Figure(figsize=(4.0 * len(tasks), 0.4 * len(summaries) + 1.4), layout="constrained")
     for axis, task in zip(figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
-        rows = [(agent, by_task[task]["score"]) for agent, by_task in table.items() if task in by_task]
+        rows = [(agent, by_task[task]["score"]) for agent, by_task in summaries.items() if task in by_task]
         means = np.array([score.mean for _, score in rows])
         spread = np.abs(np.array([score.ci95 for _, score in rows]).T - means)
         axis.barh([agent for agent, _ in rows], means, xerr=spread, color="#7fa8d1", ecolor="#1f4e79", capsize=3)

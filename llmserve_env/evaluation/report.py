@@ -28,7 +28,7 @@ COLUMNS = {
 MIN_GAP = 0.05
 """Score between tuned constant and ceiling below which the share that an agent closes says nothing."""
 
-Table = dict[str, dict[str, dict[str, Summary]]]
+Summaries = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
 
 
@@ -69,7 +69,7 @@ def provenance(command: str, seeds: Sequence[int], tasks: Sequence[Task]) -> Pro
     )
 
 
-def tabulate(results: Sequence[EpisodeResult]) -> Table:
+def tabulate(results: Sequence[EpisodeResult]) -> Summaries:
     """Statistics over the seeds of each agent and task."""
     grouped: dict[str, dict[str, list[EpisodeResult]]] = {}
     for result in results:
@@ -83,15 +83,15 @@ def tabulate(results: Sequence[EpisodeResult]) -> Table:
     }
 
 
-def text_table(table: Table) -> str:
+def text_table(summaries: Summaries) -> str:
     """For terminals: a row per agent and task."""
     head = (
         f"{'task':<26}{'agent':<16}{'score':>7}  {'95 % interval':<17}{'IQM':>6}"
         f"{'return':>9}{'SLO':>7}{'tok/s':>8}{'USD':>8}"
     )
     lines = [head, "-" * len(head)]
-    for task in dict.fromkeys(task for tasks in table.values() for task in tasks):
-        for agent, tasks in table.items():
+    for task in dict.fromkeys(task for tasks in summaries.values() for task in tasks):
+        for agent, tasks in summaries.items():
             if task not in tasks:
                 continue
             row, score = tasks[task], tasks[task]["score"]
@@ -102,12 +102,12 @@ def text_table(table: Table) -> str:
                 f"{row['return'].mean:>9.2f}{row['slo_attainment'].mean:>7.1%}{row['throughput_tps'].mean:>8.0f}"
                 f"{row['cost_usd'].mean:>8.3f}"
             )
-    if any(agent in CEILINGS for agent in table):
+    if any(agent in CEILINGS for agent in summaries):
         lines.append("* sees the traffic to come: a ceiling, not a competitor")
     return "\n".join(lines)
 
 
-def as_json(table: Table, made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+def as_json(summaries: Summaries, made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """`tasks` at the top for one agent, below `agents` for several."""
     agents = {
         agent: {
@@ -115,7 +115,7 @@ def as_json(table: Table, made: Provenance, extra: dict[str, Any] | None = None)
                 task: {name: summary.as_dict() for name, summary in figures.items()} for task, figures in tasks.items()
             }
         }
-        for agent, tasks in table.items()
+        for agent, tasks in summaries.items()
     }
     if len(agents) == 1:
         name, only = next(iter(agents.items()))
@@ -137,18 +137,18 @@ def as_csv(results: Sequence[EpisodeResult]) -> str:
     return out.getvalue()
 
 
-def markdown_table(table: Table, made: Provenance) -> str:
+def headline_table(summaries: Summaries, made: Provenance) -> str:
     """The headline table, with what it takes to make it again."""
     tasks = list(made.task_versions)
     lines = [
         "| agent | " + " | ".join(f"`{task}`" for task in tasks) + " |",
         "|---|" + "---|" * len(tasks),
     ]
-    for agent, rows in table.items():
+    for agent, rows in summaries.items():
         name = f"`{agent}` (ceiling: sees the future)" if agent in CEILINGS else f"`{agent}`"
         cells = [_cell(rows[task]["score"]) if task in rows else "–" for task in tasks]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    closed = closed_gaps(table, tasks)
+    closed = closed_gaps(summaries, tasks)
     if closed:
         shares = ", ".join(f"{task} {share:.0%}" for task, share in closed.items())
         lines += ["", f"Share of the gap from `tuned` to `clairvoyant` that `ppo` closes: {shares}."]
@@ -165,13 +165,13 @@ def _cell(score: Summary) -> str:
     return f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"
 
 
-def closed_gaps(table: Table, tasks: Sequence[str], agent: str = "ppo") -> dict[str, float]:
+def closed_gaps(summaries: Summaries, tasks: Sequence[str], agent: str = "ppo") -> dict[str, float]:
     """Per task with a gap worth the name, how far the agent gets from the tuned constant to the clairvoyant ceiling."""
-    if not {agent, "tuned", "clairvoyant"} <= set(table):
+    if not {agent, "tuned", "clairvoyant"} <= set(summaries):
         return {}
     found = {}
     for task in tasks:
-        reached, low, high = (table[name][task]["score"].mean for name in (agent, "tuned", "clairvoyant"))
+        reached, low, high = (summaries[name][task]["score"].mean for name in (agent, "tuned", "clairvoyant"))
         share = gap_closed(reached, low, high)
         if share is not None and high - low >= MIN_GAP:
             found[task] = share

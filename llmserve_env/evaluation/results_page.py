@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from llmserve_env.agents.policy import GENERALIST, weights_folder
+from llmserve_env.agents.policy import GENERALIST, policy_folder
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.evaluation.evaluate import EpisodeResult
-from llmserve_env.evaluation.markup import figure, page, paragraph
+from llmserve_env.evaluation.markup import page, paragraph, picture
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.plots import (
     card_in,
@@ -18,7 +18,7 @@ from llmserve_env.evaluation.plots import (
     score_plot,
     timeline_plot,
 )
-from llmserve_env.evaluation.report import Provenance, Table, text_table
+from llmserve_env.evaluation.report import Provenance, Summaries, text_table
 from llmserve_env.tasks.task import Task
 
 BASELINE = "static"
@@ -29,21 +29,25 @@ STYLE = (
 
 
 def results_page(
-    table: Table, results: Sequence[EpisodeResult], made: Provenance, tasks: Sequence[Task], agents: Sequence[str]
+    summaries: Summaries,
+    results: Sequence[EpisodeResult],
+    made: Provenance,
+    tasks: Sequence[Task],
+    agents: Sequence[str],
 ) -> str:
     """The whole page; the named agents play the first seed of each task again, beside the baseline."""
     parts = [
         "<h1>LLMServeEnv evaluation</h1>",
         paragraph(f"Command `{made.command}`, seeds {made.seeds}, commit {made.commit}."),
-        f"<pre>{escape(text_table(table))}</pre>",
-        figure(png_uri(score_plot(table)), "Scores with 95 % intervals"),
-        figure(png_uri(pareto_plot(results)), "Cost against SLO attainment"),
+        f"<pre>{escape(text_table(summaries))}</pre>",
+        picture(png_uri(score_plot(summaries)), "Scores with 95 % intervals"),
+        picture(png_uri(pareto_plot(results)), "Cost against SLO attainment"),
     ]
     seed = min(result.seed for result in results)
     for task in tasks:
         episodes = {name: play(make_agent(name), task, [seed])[0] for name in dict.fromkeys([BASELINE, *agents])}
-        parts.append(figure(png_uri(timeline_plot(episodes)), f"Timeline: {task.id}"))
+        parts.append(picture(png_uri(timeline_plot(episodes)), f"Timeline: {task.id}"))
     for name in [*(task.id for task in tasks), GENERALIST]:
-        if card := card_in(weights_folder() / name):
-            parts.append(figure(png_uri(learning_plot(card)), f"Learning curve: {name}"))
+        if card := card_in(policy_folder(name)):
+            parts.append(picture(png_uri(learning_plot(card)), f"Learning curve: {name}"))
     return page("LLMServeEnv evaluation", STYLE, "\n".join(parts))

@@ -7,13 +7,16 @@ docs/metrics.md has the formulas.
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import KNOB, named
 from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.tasks.sections import ComponentName
 
-COMPONENTS = ("throughput", "slo", "ttft", "itl", "cost", "memory", "stability")
+COMPONENTS: tuple[str, ...] = get_args(ComponentName)
 
 
 def per_step(terms: Array) -> dict[str, Array]:

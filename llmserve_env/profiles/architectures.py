@@ -1,9 +1,14 @@
-"""Sizes of the models that profiles can be made for: weights, compute and KV cache."""
+"""Sizes of the models that profiles can be made for: weights, compute and KV cache.
+
+The table of models is `architectures.json`: the profiler reads it too, on machines where this package is not installed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from llmserve_env.errors import ProfileError
@@ -80,10 +85,6 @@ class Architecture:
         embeddings = 2 * self.embedding_parameters * (1 if self.tied_embeddings else 2)
         return int(linear) + embeddings
 
-    def streamed_bytes(self, tier: str) -> int:
-        """Weights an iteration must read at least once: the layers' and the LM head's, not the embedding table."""
-        return self.weight_bytes(tier) - (0 if self.tied_embeddings else 2 * self.embedding_parameters)
-
 
 def architecture_from_config(name: str, config: Mapping[str, Any]) -> Architecture:
     """The architecture described by the Hugging Face `config.json` of a Llama-style model."""
@@ -105,7 +106,17 @@ def architecture_from_config(name: str, config: Mapping[str, Any]) -> Architectu
     )
 
 
-LLAMA_3_8B = Architecture("llama-3-8b", 4096, 32, 32, 8, 128, 14336, 128256, tied_embeddings=False)
-LLAMA_3_2_1B = Architecture("llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256, tied_embeddings=True)
-ARCHITECTURES = {a.name: a for a in (LLAMA_3_8B, LLAMA_3_2_1B)}
-DRAFT_OF = {"llama-3-8b": LLAMA_3_2_1B}
+_ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+ARCHITECTURES = {row["name"]: Architecture(**{f.name: row[f.name] for f in fields(Architecture)}) for row in _ROWS}
+DRAFT_OF = {row["name"]: ARCHITECTURES[row["draft"]] for row in _ROWS if row["draft"]}
+"""Served model -> the model that drafts for it."""
+HUB_NAMES: dict[str, str] = {row["name"]: row["hub_name"] for row in _ROWS}
+"""Model -> its name on the Hugging Face hub."""
+
+
+def model_and_draft(name: str) -> tuple[Architecture, Architecture]:
+    """A served model and the model that drafts for it; every profile has both."""
+    if name not in DRAFT_OF:
+        known = ", ".join(DRAFT_OF)
+        raise ProfileError(f"no model {name!r} with a draft model; choose {known}, or add it to architectures.json")
+    return ARCHITECTURES[name], DRAFT_OF[name]

@@ -9,7 +9,7 @@ from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.measured import error_of, predicted_ms
 from llmserve_env.profiles.measurements import Point
 from llmserve_env.profiles.schema import Profile
-from llmserve_env.profiles.showing import table
+from llmserve_env.profiles.showing import aligned
 
 KINDS = ("decode", "verification", "prefill", "prefill after a past", "mixed")
 
@@ -56,7 +56,7 @@ def comparison_text(comparisons: Sequence[Comparison], with_rows: bool) -> str:
             bias = sum(c.error_pct for c in chosen) / len(chosen)
             cells = (error.median_pct, error.p95_pct, error.max_pct)
             rows.append([kind, str(error.points), *(f"{x:.1f}" for x in cells), f"{bias:+.1f}"])
-    lines = table(["iterations", "points", "median %", "p95 %", "max %", "mean signed %"], rows)
+    lines = aligned(["iterations", "points", "median %", "p95 %", "max %", "mean signed %"], rows)
     if with_rows:
         lines += ["", *_point_rows(comparisons)]
     return "\n".join(lines)
@@ -69,4 +69,4 @@ def _point_rows(comparisons: Sequence[Comparison]) -> list[str]:
         what = f"{p.sequences} x {p.context} (q = {p.query_tokens})" if p.sequences else ""
         what += (" + " if what and p.prefill else "") + ", ".join(f"{n} after {past}" for n, past in p.prefill)
         rows.append([what, f"{p.ms:.2f}", f"{c.predicted_ms:.2f}", f"{c.error_pct:+.1f}"])
-    return table(["iteration", "measured ms", "profile ms", "difference %"], rows)
+    return aligned(["iteration", "measured ms", "profile ms", "difference %"], rows)

@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import aiconfigurator as tables
 from llmserve_env.profiles.aiconfigurator import GemmTable
-from llmserve_env.profiles.architectures import ARCHITECTURES, BYTES_PER_WEIGHT, DRAFT_OF, Architecture
+from llmserve_env.profiles.architectures import BYTES_PER_WEIGHT, Architecture, model_and_draft
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.roofline import Roofline
@@ -171,10 +171,9 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
     """A profile for one card and model from the installed aiconfigurator-core tables, named `<gpu><suffix>.<model>`."""
     source = SCALED_FROM.get(gpu_name, gpu_name)
     if source not in tables.TABLES:
-        raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {', '.join(sorted(GPUS))}")
-    if model_name not in DRAFT_OF:
-        raise ProfileError(f"unknown model {model_name!r}; choose one of {', '.join(DRAFT_OF)}")
-    gpu, architecture = GPUS[gpu_name], ARCHITECTURES[model_name]
+        known = ", ".join(sorted({*tables.TABLES, *SCALED_FROM}))
+        raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {known}")
+    gpu, (architecture, draft) = GPUS[gpu_name], model_and_draft(model_name)
     factor = GPUS[source].memory_bandwidth_bytes_per_s / gpu.memory_bandwidth_bytes_per_s
     composer = Composer(gpu_name, gpu, tables.TABLES[source], architecture, factor)
     return build_profile(
@@ -182,7 +181,7 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
         gpu=gpu,
         model=model_facts(architecture),
         tiers={name: composer.tier(name) for name in get_args(TierName)},
-        draft=composer.draft(DRAFT_OF[model_name]),
+        draft=composer.draft(draft),
         provenance=_provenance(gpu_name, composer, date),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from llmserve_env.engine.costs import GpuCosts
 from llmserve_env.errors import ProfileError
-from llmserve_env.profiles.architectures import ARCHITECTURES, DRAFT_OF, Architecture
+from llmserve_env.profiles.architectures import Architecture, model_and_draft
 from llmserve_env.profiles.composition import model_facts
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
 from llmserve_env.profiles.fitting import FittedTier, Floats, fit
@@ -43,16 +43,16 @@ DRAFT_KNOTS = (1, 4, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 
 
 def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Measurements]) -> Profile:
     """Fit a profile to one or more measurement files of one card and model."""
+    architecture, draft = model_and_draft(model_name)
     points = [p for m in measurements for p in m.points]
     target = [p for p in points if p.model == model_name]
     fitted = fit([p.iteration() for p in training_points(target)])
-    architecture, machine = ARCHITECTURES[model_name], measurements[0].machine
+    machine = measurements[0].machine
     names: tuple[TierName, ...] = get_args(TierName)
     missing = [name for name in names if name not in fitted]
     if missing:
         raise ProfileError(f"the measurements lack tiers {missing}; time all of {list(names)}")
     overhead_ms = _overhead_ms(architecture, machine)
-    draft = DRAFT_OF[model_name]
     profile = build_profile(
         name=f"{gpu_name}.{model_name}",
         gpu=_gpu(gpu_name, machine),

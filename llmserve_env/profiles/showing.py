@@ -21,7 +21,7 @@ def describe(profile: Profile) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Columns aligned: the first to the left, the others to the right."""
     cells = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
@@ -69,7 +69,7 @@ def _terms(profile: Profile) -> list[str]:
         "us/prefill token",
         "held-out % (median/p95/max)",
     ]
-    return table(header, rows)
+    return aligned(header, rows)
 
 
 def _iterations(profile: Profile) -> list[str]:
@@ -85,7 +85,7 @@ def _iterations(profile: Profile) -> list[str]:
     rows += [row(f"prefill {n} after {past}", [], [(n, past)]) for n, past in PREFILL_ROWS]
     rows += [row("decode 128 x 1024 and prefill 512", [(128, 1024)], [(512, 0)])]
     rows += [row(f"decode 32 x 1024, {d} drafts", [(32, 1024)], [], d) for d in DEPTHS]
-    return table(["iteration, ms", *TIER_NAMES], rows)
+    return aligned(["iteration, ms", *TIER_NAMES], rows)
 
 
 def _curves(profile: Profile) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -40,13 +40,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     def environment() -> LLMServeEnvironment:
         return LLMServeEnvironment(keep=service.sessions.keep, episodes=service.sessions.episodes)
 
-    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
-    openenv_server = HTTPEnvServer(
-        environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
-    )
-    openenv = FastAPI(docs_url=None, redoc_url=None)
-    openenv_server.register_routes(openenv, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
-    errors.install(openenv)
+    openenv, openenv_server = _openenv_application(chosen, environment)
     sockets = Sockets(service, openenv, environment)
     service.num_websockets = lambda: sockets.num_open + openenv_server.active_sessions
     console = Console(service) if chosen.openenv_console else None
@@ -70,7 +64,31 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    # The first match wins: a route of ours hides OpenEnv's of the same path.
+    _add_routes(app, service, sockets, console)
+    app.mount("/", openenv)
+    _document(app, openenv)
+    errors.install(app)
+    app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
+    return app
+
+
+def _openenv_application(
+    chosen: Settings, environment: Callable[[], LLMServeEnvironment]
+) -> tuple[FastAPI, HTTPEnvServer]:
+    """OpenEnv's own server as an application, and the object that counts its sessions."""
+    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
+    server = HTTPEnvServer(
+        environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
+    )
+    application = FastAPI(docs_url=None, redoc_url=None)
+    server.register_routes(application, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
+    errors.install(application)
+    return application, server
+
+
+def _add_routes(app: FastAPI, service: Service, sockets: Sockets, console: Console | None) -> None:
+    """Our routes. The first match wins, so each hides the route of OpenEnv that has the same path."""
     add_step(app, service)
     app.add_api_websocket_route(SOCKET_PATH, sockets.endpoint)
     for routes in (control_routes, information_routes, scoring_routes, agent_routes):
@@ -80,12 +98,6 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     app.mount(STATIC_PATH, static_files())
     if console is not None:
         app.mount(CONSOLE_PATH, console)
-    app.mount("/", openenv)
-    _document(app, openenv)
-    errors.install(app)
-    app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
-    return app
 
 
 def _document(app: FastAPI, openenv: FastAPI) -> None:

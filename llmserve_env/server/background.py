@@ -26,7 +26,7 @@ async def in_background(call: Callable[[], T]) -> T:
             result = call()
         except BaseException as raised:
             error = raised
-        # A loop that is closed has nobody left to tell.
+        # A closed loop has no task left that waits for the result.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(finish, result, error)
 

@@ -38,12 +38,12 @@ def log_of(wire: EpisodeLog) -> ActionLog:
     )
 
 
-def report(task_id: str, seed: int, steps: int, given: Grade) -> GradeReport:
-    """A grade as it travels."""
+def report(given: Grade) -> GradeReport:
+    """A grade in the form of the wire."""
     return GradeReport(
-        task_id=task_id,
-        seed=seed,
-        steps=steps,
+        task_id=given.task_id,
+        seed=given.seed,
+        steps=given.num_steps,
         score=given.score,
         breakdown=dict(given.breakdown),
         feedback=given.feedback,
@@ -53,12 +53,12 @@ def report(task_id: str, seed: int, steps: int, given: Grade) -> GradeReport:
 
 def grade_log(log: ActionLog) -> GradeReport:
     """The grade of an explicit log, by replay."""
-    return report(log.task_id, log.seed, len(log.actions), grade(log))
+    return report(grade(log))
 
 
 def grade_of(episode: Episode) -> GradeReport:
     """The grade of an episode that this server has played or replayed itself."""
-    return report(episode.task.id, int(episode.seed or 0), episode.step_count, grade_episode(episode))
+    return report(grade_episode(episode))
 
 
 def score_of(episode: Episode) -> float:
@@ -69,12 +69,11 @@ def score_of(episode: Episode) -> float:
 @lru_cache(maxsize=256)
 def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
     """An agent's grade on one seed; the same every time, so it is computed once."""
-    given = baseline_grade(make_agent(agent_name), known_task(task_id), seed)
-    return report(given.task_id, given.seed, given.num_steps, given)
+    return report(baseline_grade(make_agent(agent_name), known_task(task_id), seed))
 
 
 def agent_for(name: str, session: Session) -> Agent:
-    """The agent as it would be had it watched the session from the start; its memory is rebuilt by replay."""
+    """An agent in the state it would have if it had watched the session from the start, rebuilt by replay."""
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
     past, watched = session.episode, Episode(session.episode.task)
@@ -91,7 +90,7 @@ def agent_for(name: str, session: Session) -> Agent:
 
 
 def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int) -> list[dict[str, Any]]:
-    """Let an agent take some steps of a session, each journaled like anybody's."""
+    """Let an agent take some steps of a session, each journaled like a client's."""
     agent = session.agents.get(agent_name)
     if agent is None or session.agent_steps.get(agent_name) != session.episode.step_count:
         agent = session.agents[agent_name] = agent_for(agent_name, session)

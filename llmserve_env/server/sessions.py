@@ -1,7 +1,7 @@
 """HTTP sessions: live episodes in front of a journal from which each can be restored.
 
 A step is journaled, then simulated, then answered. An episode that is not in memory, or that another worker has
-advanced, is brought up to date by replaying the journal; the simulator gives the same figures every time.
+advanced, is brought up to date by replaying the journal; the simulator gives the same results every time.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from llmserve_env.agents.agent import Agent
 from llmserve_env.env.episode import MAX_SEED, Episode
 from llmserve_env.errors import EpisodeStateError, VersionMismatchError
 from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
@@ -40,7 +40,7 @@ class Session:
     key: int
     episode: Episode
     lock: threading.Lock = field(default_factory=threading.Lock)
-    agents: dict[str, Any] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
     """Agents that have played here, by name."""
     agent_steps: dict[str, int] = field(default_factory=dict)
     """The step up to which each of them has seen the episode."""
@@ -58,6 +58,20 @@ def new_seed() -> int:
 def weights_for(task: Task, overrides: dict[str, float] | None) -> RewardWeights | None:
     """The task's reward weights with some replaced."""
     return None if not overrides else task.reward.weights.model_copy(update=overrides)
+
+
+def record_of(episode: Episode, session_id: str, client: str, overrides: dict[str, float] | None) -> SessionRecord:
+    """What the store keeps of an episode from its start on; the actions are added step by step."""
+    return SessionRecord(
+        session_id=session_id,
+        client=client,
+        task_id=episode.task.id,
+        task_version=episode.task.version,
+        environment_version=ENVIRONMENT_VERSION,
+        seed=int(episode.seed or 0),
+        weights=json.dumps(overrides) if overrides else None,
+        created_at_s=time.time(),
+    )
 
 
 class Sessions:
@@ -104,16 +118,7 @@ class Sessions:
         task = known_task(task_id)
         episode = self.episodes.new(task, weights_for(task, overrides))
         episode.reset(new_seed() if seed is None else seed)
-        record = SessionRecord(
-            session_id=session_id or uuid.uuid4().hex,
-            client=client,
-            task_id=task.id,
-            task_version=task.version,
-            environment_version=ENVIRONMENT_VERSION,
-            seed=int(episode.seed or 0),
-            weights=json.dumps(overrides) if overrides else None,
-            created_at_s=time.time(),
-        )
+        record = record_of(episode, session_id or uuid.uuid4().hex, client, overrides)
         session = Session(record.session_id, self.store.create(record), episode)
         self._num_stored += 1
         self._remember(session)
@@ -128,17 +133,8 @@ class Sessions:
         if self._num_stored >= self._max_stored:
             log.warning("the session store is full: the episode of WebSocket session %s is not kept", session_id)
             return
-        record = SessionRecord(
-            session_id=session_id,
-            client="",
-            task_id=episode.task.id,
-            task_version=episode.task.version,
-            environment_version=ENVIRONMENT_VERSION,
-            seed=int(episode.seed or 0),
-            weights=json.dumps(overrides) if overrides else None,
-            created_at_s=time.time(),
-            actions=list(episode.log().actions),
-        )
+        record = record_of(episode, session_id, "", overrides)
+        record.actions = list(episode.log().actions)
         self.store.create(record)
         self._num_stored += 1
 

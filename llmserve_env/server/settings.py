@@ -29,7 +29,9 @@ class Settings(BaseSettings):
         default="sim", description="what serves the requests: the simulator, or the engine of LLMSERVE_REAL_*"
     )
 
-    max_sessions: int = Field(default=20_000, ge=1, description="stored HTTP sessions; beyond it `/reset` answers 503")
+    max_sessions: int = Field(
+        default=20_000, ge=1, description="limit of stored HTTP sessions; above it `/reset` answers 503"
+    )
     max_live_sessions: int = Field(
         default=256, ge=1, description="episodes kept in memory; others are replayed when needed"
     )
@@ -51,7 +53,7 @@ class Settings(BaseSettings):
     expensive_workers: int = Field(default=2, ge=1, description="expensive calls that run at the same time")
 
     cors_origins: list[str] = Field(default=["*"], description="origins that browsers may call from, as a JSON list")
-    openenv_console: bool = Field(default=True, description="OpenEnv's own page, as a tab of `/web`")
+    openenv_console: bool = Field(default=True, description="show OpenEnv's page as a tab of `/web`")
     log_requests: bool = Field(default=True, description="one log line per request, with its id")
 
     @property

@@ -1,4 +1,4 @@
-"""What is stored of a session, so that replaying it gives every figure again, and where it is stored."""
+"""What is stored of a session, and where. Replaying what is stored reproduces the session exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("session_id", "client", "task_id", "task_version", "environment_versi
 
 @dataclass(slots=True)
 class SessionRecord:
-    """A session as its seed and its actions; replaying them gives every figure again."""
+    """A session as its seed and its actions, from which replaying reproduces everything else."""
 
     session_id: str
     client: str

@@ -21,5 +21,5 @@ def known_task(name: str | int) -> Task:
         return _shipped_task(text)
     known = known_ids()
     if text not in known and text not in {str(number) for number in range(1, len(BENCHMARK) + 1)}:
-        raise UnknownTaskError(f"there is no task {text[:80]!r}; known: {', '.join(known)} (or 1, 2, 3)")
+        raise UnknownTaskError(f"there is no task {text[:80]!r}; known: {', '.join(known)} (or 1 to {len(BENCHMARK)})")
     return load_task(text)

@@ -86,7 +86,8 @@ def load_task(name: str | int | Path) -> Task:
         text = BENCHMARK[int(text) - 1]
     if text not in found:
         raise UnknownTaskError(
-            f"there is no task {name!r}; known: {', '.join(known_ids())} (or 1, 2, 3, or the path of a YAML file)"
+            f"there is no task {name!r}; known: {', '.join(known_ids())} "
+            f"(or 1 to {len(BENCHMARK)}, or the path of a YAML file)"
         )
     task = _current_task(found[text])
     if task.id != found[text].stem:

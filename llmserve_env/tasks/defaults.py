@@ -7,6 +7,7 @@ from typing import Any
 
 from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.profiles.store import load_profile
+from llmserve_env.tasks.files import number_of, suite_of
 from llmserve_env.units import bytes_to_gb
 
 MEMORY_UTILISATION = 0.9
@@ -21,6 +22,8 @@ GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a task with every part that was left out; what is there stays as it is, right or wrong."""
     filled: dict[str, Any] = dict(data)
+    filled.setdefault("suite", suite_of(str(data.get("id"))))
+    filled.setdefault("number", number_of(str(data.get("id"))))
     classes = _class_names(data.get("workload"))
     filled["deployment"] = _deployment(data.get("deployment"), len(classes))
     if "knobs" not in data:

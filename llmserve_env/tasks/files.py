@@ -12,11 +12,6 @@ import yaml
 
 from llmserve_env.errors import ConfigError
 
-BENCHMARK = ("static_workload", "bursty_workload", "adversarial_multitenant")
-"""The core suite: the tasks of the headline table, in order of difficulty."""
-EXTENDED = ("azure_code", "azure_conv", "burstgpt", "mooncake_agent", "servegen_tenants")
-"""The extended suite: tasks made from published figures of production traces."""
-SUITES = {"core": BENCHMARK, "extended": EXTENDED}
 TASKS_VARIABLE = "LLMSERVE_TASKS"
 # The compiled parser, where PyYAML has it, reads a trace's tables ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -25,6 +20,23 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def data_folder() -> Path:
     """The tasks shipped with the package."""
     return Path(str(files("llmserve_env.tasks").joinpath("data")))
+
+
+BENCHMARK = ("static_workload", "bursty_workload", "adversarial_multitenant")
+"""The core suite: the tasks of the headline table, in order of difficulty; a task's number is its place here."""
+EXTENDED = tuple(sorted({path.stem for path in data_folder().glob("*.yaml")} - set(BENCHMARK)))
+"""The extended suite, made from published figures of production traces: every other task of the package."""
+SUITES = {"core": BENCHMARK, "extended": EXTENDED}
+
+
+def suite_of(task_id: str) -> str:
+    """The suite that a task belongs to; `own` for a task that is not part of the package."""
+    return next((suite for suite, ids in SUITES.items() if task_id in ids), "own")
+
+
+def number_of(task_id: str) -> int:
+    """The short form of a core task's id (1, 2, 3); 0 for every other task."""
+    return BENCHMARK.index(task_id) + 1 if task_id in BENCHMARK else 0
 
 
 def is_shipped(path: Path) -> bool:

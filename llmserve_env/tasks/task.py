@@ -54,9 +54,9 @@ class Task(Part):
     id: Name
     version: Count = 1
     suite: Literal["core", "extended", "own"] = Field(default="own", exclude=True)
-    """Which table a task belongs to; no part of the problem, so no part of its digest."""
+    """Which table a task belongs to (`files.suite_of`); no part of the problem, so no part of its digest."""
     number: Annotated[int, Field(strict=True, ge=0)] = 0
-    """The short form of the id (1, 2, 3); 0 for none."""
+    """The short form of the id (`files.number_of`)."""
     name: Name
     difficulty: Literal["easy", "medium", "hard", "custom"] = "custom"
     description: str = ""

@@ -42,7 +42,7 @@ def make_model(run: TrainingRun, env: ServingVecEnv) -> PPO:
 
 
 def train(run: TrainingRun) -> Trained:
-    """Train, and write `weights/<name>/`: the best policy by validation score, its card and its curve."""
+    """Train, and write the best policy by validation score, its card and its curve to `run.weights / run.name`."""
     # Networks this small are slower on several threads, and one thread gives the same figures everywhere.
     torch.set_num_threads(1)
     checkpoint = run.runs / run.name / "checkpoint"

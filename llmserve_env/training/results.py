@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import PolicyNetwork, feature_names, level_table
+from llmserve_env.agents.policy import PolicyNetwork, feature_names, knob_levels
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
@@ -89,10 +90,10 @@ class _InTraining(PpoAgent):
 
     def __init__(self, layers: Layers, task: Task) -> None:
         super().__init__()
-        self._policy = policy_network(layers, {"levels": level_table(task)})
+        self._policy = policy_network(layers, {"levels": knob_levels(task)})
         self._actions = ActionCodec(task)
 
-    def reset(self, task: Any, rngs: Any) -> None:
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         """Already loaded."""
 
 
@@ -153,6 +154,6 @@ class Record:
             "commit": commit_of(Path(__file__).resolve().parent),
             "hyper_parameters": run.hyper_parameters.model_dump(mode="json"),
             "features": feature_names(run.tasks[0]),
-            "levels": level_table(run.tasks[0]),
+            "levels": knob_levels(run.tasks[0]),
             "curve": self.curve,
         }

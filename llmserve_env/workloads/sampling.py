@@ -36,7 +36,7 @@ def sample(spec: WorkloadSpec, seed: int) -> RequestTable:
         num_kinds += len(source.kinds)
         num_prefixes += source.sessions.prefix_groups if source.sessions else 0
         num_sessions += drawn_sessions
-    return _table(spec, _joined(parts), np.concatenate(acceptance))
+    return _request_table(spec, _joined(parts), np.concatenate(acceptance))
 
 
 def _source_rows(spec: WorkloadSpec, source: SourceSpec, streams: SourceStreams) -> tuple[Rows, int]:
@@ -84,7 +84,7 @@ def _joined(parts: list[Rows]) -> Rows:
     return Rows(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Rows)))
 
 
-def _table(spec: WorkloadSpec, rows: Rows, acceptance: Array) -> RequestTable:
+def _request_table(spec: WorkloadSpec, rows: Rows, acceptance: Array) -> RequestTable:
     """The rows in order of arrival, with the properties of their kind, class and tenant."""
     # Arrivals are whole microseconds, because the last bit of a logarithm differs between C libraries.
     at_us = np.floor(rows.arrival_s * _US_PER_S).astype(np.int64)

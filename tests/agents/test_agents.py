@@ -30,7 +30,7 @@ def test_the_benchmark_names_agents_that_exist_and_its_ceilings(suite: str) -> N
     assert set(CEILINGS) <= set(BENCHMARKED[suite])
 
 
-@pytest.mark.parametrize("name", ["random", "static", "heuristic"])
+@pytest.mark.parametrize("name", sorted({*AGENT_NAMES} - {"planner", "clairvoyant", "llm"}))
 def test_an_episode_does_not_depend_on_its_neighbours(name: str) -> None:
     together = rewards(make_agent(name), "bursty_workload", [7, 8, 9], steps=40)
     alone = rewards(make_agent(name), "bursty_workload", [8], steps=40)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmserve_env.agents.policy import GENERALIST, check_policy, load_policy, weights_folder
+import llmserve_env
+from llmserve_env.agents.policy import GENERALIST, check_policy, load_policy, policy_folder, weights_folder
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
@@ -15,10 +21,15 @@ from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
 FOLDERS = [*BENCHMARK, GENERALIST]
+PACKAGE = Path(llmserve_env.__file__).parent
+PRINT_FOLDERS = """
+from llmserve_env.agents.policy import policy_folder, weights_folder
+print(weights_folder(), policy_folder("static_workload"), policy_folder("bursty_workload"), policy_folder("mine"))
+"""
 
 
 def card_of(name: str) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((weights_folder() / name / "ppo.json").read_text(encoding="utf-8"))
+    card: dict[str, Any] = json.loads((policy_folder(name) / "ppo.json").read_text(encoding="utf-8"))
     return card
 
 
@@ -27,15 +38,45 @@ def test_a_policy_says_where_it_comes_from(name: str) -> None:
     card = card_of(name)
     assert card["command"].startswith("python train.py --task ")
     assert len(card["commit"]) == 12
-    assert (weights_folder() / name / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (policy_folder(name) / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_policy_fits_its_tasks(name: str) -> None:
-    folder = weights_folder() / name
+    folder = policy_folder(name)
     policy = load_policy(folder)
     for task in card_of(name)["tasks"]:
         check_policy(policy, load_task(task), folder)
+
+
+def test_training_in_a_checkout_updates_the_shipped_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLMSERVE_WEIGHTS", raising=False)
+    assert weights_folder() == PACKAGE / "weights"
+    assert policy_folder("mine") == PACKAGE / "weights" / "mine"
+
+
+def test_a_named_folder_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMSERVE_WEIGHTS", str(tmp_path))
+    assert weights_folder() == tmp_path
+    assert policy_folder("static_workload") == tmp_path / "static_workload"
+
+
+def test_an_installed_package_trains_into_the_current_folder(tmp_path: Path) -> None:
+    """Policies trained there are found first, and the shipped ones otherwise."""
+    site, work = tmp_path / "site", tmp_path / "work"
+    shutil.copytree(PACKAGE, site / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (work / "weights" / "static_workload").mkdir(parents=True)
+    variables = {name: value for name, value in os.environ.items() if name != "LLMSERVE_WEIGHTS"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_FOLDERS],
+        cwd=work,
+        env={**variables, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shipped = site / PACKAGE.name / "weights" / "bursty_workload"
+    assert done.stdout.split() == ["weights", "weights/static_workload", str(shipped), "weights/mine"]
 
 
 @pytest.mark.parametrize("name", BENCHMARK)

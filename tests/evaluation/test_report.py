@@ -18,7 +18,7 @@ from llmserve_env.evaluation.report import (
     as_json,
     closed_gaps,
     commit_of,
-    markdown_table,
+    headline_table,
     tabulate,
     text_table,
 )
@@ -64,11 +64,11 @@ def test_a_ceiling_is_marked_as_one() -> None:
     table = tabulate(results())
     assert "clairvoyant *" in text_table(table)
     assert "a ceiling, not a competitor" in text_table(table)
-    assert "`clairvoyant` (ceiling: sees the future)" in markdown_table(table, MADE)
+    assert "`clairvoyant` (ceiling: sees the future)" in headline_table(table, MADE)
 
 
 def test_markdown_says_how_to_make_it_again_and_what_of_the_gap_is_closed() -> None:
-    text = markdown_table(tabulate(results()), MADE)
+    text = headline_table(tabulate(results()), MADE)
     assert "| `ppo` | 0.515 [0.510, 0.520] |" in text
     assert "`llmserve benchmark`, commit abc" in text
     assert closed_gaps(tabulate(results()), list(MADE.task_versions)) == {

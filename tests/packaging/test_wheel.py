@@ -22,9 +22,10 @@ START_TIMEOUT_S = 600.0
 OUTSIDE = """
 import importlib.util, json, sys
 import llmserve_env, llmserve_env.server.app
-from llmserve_env.agents.policy import weights_folder
+from llmserve_env.agents.policy import policy_folder, weights_folder
 from llmserve_env.server.routes.pages import STATIC
-found = {"package": llmserve_env.__file__, "weights": str(weights_folder()), "static": str(STATIC)}
+found = {"package": llmserve_env.__file__, "weights": str(policy_folder("static_workload")), "static": str(STATIC)}
+found["training"] = str(weights_folder())
 found["server"] = importlib.util.find_spec("server") is not None
 print(json.dumps({**found, "path": sys.path}))
 """
@@ -134,6 +135,7 @@ def test_an_installed_wheel_needs_no_checkout(installation: Installation) -> Non
     assert not found["server"]
     assert str(ROOT) not in found["path"]
     assert all(found[name].startswith(str(installation.folder)) for name in ("package", "weights", "static"))
+    assert found["training"] == "weights"
     assert -1.0 <= float(installation.run("python", "-c", EPISODE)) <= 1.0
     evaluation = installation.run("llmserve", "evaluate", "--agent", "ppo", "--task", "all", "--episodes", "1")
     assert "static_workload" in evaluation

@@ -84,6 +84,11 @@ def test_quantization_pays_where_weights_dominate_and_not_where_compute_does(h20
     assert times["INT8"][1] < times["FP16"][1] < times["INT4"][1]
 
 
+def test_a_model_without_a_draft_model_is_refused(measurements: dict[str, Measurements]) -> None:
+    with pytest.raises(ProfileError, match=r"no model 'llama-3\.2-1b' with a draft model; choose llama-3-8b"):
+        measured_profile("h200-141gb", "llama-3.2-1b", list(measurements.values()))
+
+
 def test_measurements_without_a_tier_are_refused(measurements: dict[str, Measurements]) -> None:
     with pytest.raises(ProfileError, match=r"lack tiers \['INT8', 'INT4'\]"):
         measured_profile("h200-141gb", "llama-3-8b", [measurements["fp16"]])

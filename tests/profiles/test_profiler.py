@@ -1,24 +1,30 @@
-"""The parts of the profiler that need no GPU: the repeated model sizes and the list of iterations."""
+"""The parts of the profiler that need no GPU: the model sizes and the list of iterations."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from llmserve_env.profiles import architectures as library
+from tests.architecture import imports
 from tools.profiler import architectures, grid
 
 
-@pytest.mark.parametrize("name", sorted(library.ARCHITECTURES))
-def test_the_profiler_times_the_library_s_models(name: str) -> None:
-    ours, theirs = library.ARCHITECTURES[name], architectures.ARCHITECTURES[name]
-    assert asdict(ours) == asdict(theirs)
-    assert ours.linears == theirs.linears
-
-
-def test_both_know_the_same_draft_models() -> None:
+def test_the_profiler_times_the_models_of_the_library() -> None:
+    assert list(architectures.ARCHITECTURES) == list(library.ARCHITECTURES)
+    for name, ours in library.ARCHITECTURES.items():
+        assert asdict(ours) == asdict(architectures.ARCHITECTURES[name])
+        assert ours.linears == architectures.ARCHITECTURES[name].linears
     assert {k: v.name for k, v in library.DRAFT_OF.items()} == {k: v.name for k, v in architectures.DRAFT_OF.items()}
+
+
+def test_the_profiler_needs_nothing_of_the_package() -> None:
+    profiler = Path(architectures.__file__).parent
+    imported = {name.split(".")[0] for path in profiler.glob("*.py") for _, name in imports(profiler.parents[1], path)}
+    assert imported - sys.stdlib_module_names == {"torch", "triton", "tools"}
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -45,7 +51,7 @@ def test_random_iterations_repeat_with_their_seed() -> None:
 
 
 def test_llama_3_8b_weighs_what_it_weighs() -> None:
-    model = library.LLAMA_3_8B
+    model = library.ARCHITECTURES["llama-3-8b"]
     assert model.linear_parameters + 2 * model.embedding_parameters == pytest.approx(8.03e9, rel=1e-3)
     assert model.kv_bytes_per_token == 131_072
-    assert library.LLAMA_3_2_1B.weight_bytes("FP16") == pytest.approx(2.47e9, rel=1e-2)
+    assert library.ARCHITECTURES["llama-3.2-1b"].weight_bytes("FP16") == pytest.approx(2.47e9, rel=1e-2)

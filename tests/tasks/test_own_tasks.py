@@ -17,7 +17,7 @@ from llmserve_env.planning.freezing import ensure_references, freeze
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
-from llmserve_env.tasks.files import TASKS_VARIABLE, known_ids, task_ids
+from llmserve_env.tasks.files import BENCHMARK, TASKS_VARIABLE, known_ids, task_ids
 from llmserve_env.tasks.task import Task
 from llmserve_env.workloads import describe, sample
 from tests.own_tasks import NUM_REQUESTS, TRACE_S, own_task, traced_task, write_log, write_task
@@ -84,7 +84,7 @@ def test_a_folder_of_tasks_is_listed_behind_the_core_suite(tmp_path: Path, monke
     write_task(tmp_path, own_task())
     (tmp_path / "part.workload.yaml").write_text("workload: {}\n", encoding="utf-8")
     monkeypatch.setenv(TASKS_VARIABLE, str(tmp_path))
-    assert task_ids() == ["static_workload", "bursty_workload", "adversarial_multitenant", "my_task"]
+    assert task_ids() == [*BENCHMARK, "my_task"]
     assert set(known_ids()) > set(task_ids())
     assert load_task("my_task").name == "My task"
 

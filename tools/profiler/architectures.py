@@ -1,8 +1,12 @@
-"""Sizes of the timed models, repeated from the library so that only PyTorch is needed; a test keeps them equal."""
+"""Sizes of the timed models, read from the library's table without importing it: only PyTorch and Triton are needed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+TABLE = Path(__file__).parents[2] / "llmserve_env" / "profiles" / "architectures.json"
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,6 @@ class Architecture:
         return ((qkv, self.hidden), (self.hidden, attended), (2 * self.ffn, self.hidden), (self.hidden, self.ffn))
 
 
-LLAMA_3_8B = Architecture("llama-3-8b", 4096, 32, 32, 8, 128, 14336, 128256, tied_embeddings=False)
-LLAMA_3_2_1B = Architecture("llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256, tied_embeddings=True)
-ARCHITECTURES = {a.name: a for a in (LLAMA_3_8B, LLAMA_3_2_1B)}
-DRAFT_OF = {"llama-3-8b": LLAMA_3_2_1B}
+_ROWS = json.loads(TABLE.read_text(encoding="utf-8"))
+ARCHITECTURES = {row["name"]: Architecture(**{f.name: row[f.name] for f in fields(Architecture)}) for row in _ROWS}
+DRAFT_OF = {row["name"]: ARCHITECTURES[row["draft"]] for row in _ROWS if row["draft"]}

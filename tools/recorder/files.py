@@ -1,7 +1,7 @@
 """From the arrays a recording machine writes to the three files the benchmarks read.
 
 `runs.json` says what each run was; `requests.parquet` has a row per request and `steps.parquet` a row per iteration,
-times in seconds from the run's first planned arrival.
+times in seconds from the start of the run.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class LiveBackend:
         self.window, self.metrics = self.book.window, self.book.metrics
         self.provider: Provider | None = None
         self.player: LoadPlayer | None = None
-        self._table: RequestTable | None = None
+        self._requests: RequestTable | None = None
         self._number: dict[int, int] = {}
         """Row of the request table -> number in the book; requests that were not sent have none."""
         self._failures: dict[str, int] = {}
@@ -67,11 +67,11 @@ class LiveBackend:
         provider = PROVIDERS[self.settings.provider](self.settings)
         provider.check()
         self.provider, self.player = provider, LoadPlayer(provider, Budget(self.settings))
-        self._table, self._seed = sample(self.task.workload, seed), seed
+        self._requests, self._seed = sample(self.task.workload, seed), seed
         # A first window without requests: whatever has to be compiled is compiled before the clock starts.
         self.book.reset(0)
         self.book.close_window(1)
-        self.book.reset(len(self._table))
+        self.book.reset(len(self._requests))
         self.stopped, self._number, self._failures = None, {}, {}
         self.window_usd = self._billed_usd = 0.0
         self._cursor = self._skipped = self._shortened = self._num_windows = 0
@@ -133,30 +133,30 @@ class LiveBackend:
 
     def _due(self, opened_at_s: float) -> list[Call]:
         """The arrivals of the window, within the limits on their number and length."""
-        assert self._table is not None
-        table, limits = self._table, self.settings
+        assert self._requests is not None
+        requests, limits = self._requests, self.settings
         now_s = time.monotonic()
         starts_at_ps = self._num_windows * self.task.window_ps
         first = self._cursor
-        self._cursor = int(np.searchsorted(table.arrival_at_ps, starts_at_ps + self.task.window_ps, side="left"))
+        self._cursor = int(np.searchsorted(requests.arrival_at_ps, starts_at_ps + self.task.window_ps, side="left"))
         sent = min(self._cursor, first + limits.max_requests_per_step)
         self._skipped += self._cursor - sent
         calls = []
         for q in range(first, sent):
-            prompt, output = int(table.prompt_tokens[q]), int(table.output_tokens[q])
+            prompt, output = int(requests.prompt_tokens[q]), int(requests.output_tokens[q])
             self._shortened += prompt > limits.max_prompt_tokens or output > limits.max_completion_tokens
             calls.append(
                 Call(
                     index=q,
                     # A request that came due while the last window was being counted is sent now.
-                    arrival_at_s=max(opened_at_s + ps_to_s(int(table.arrival_at_ps[q]) - starts_at_ps), now_s),
+                    arrival_at_s=max(opened_at_s + ps_to_s(int(requests.arrival_at_ps[q]) - starts_at_ps), now_s),
                     prompt_tokens=min(prompt, limits.max_prompt_tokens),
                     output_tokens=min(output, limits.max_completion_tokens),
-                    priority=int(table.priority[q]),
-                    slo_s=ps_to_s(int(table.ttft_slo_ps[q])),
-                    patience_s=ps_to_s(int(table.patience_ps[q])),
-                    prefix_id=int(table.prefix_id[q]),
-                    prefix_tokens=int(table.prefix_tokens[q]),
+                    priority=int(requests.priority[q]),
+                    slo_s=ps_to_s(int(requests.ttft_slo_ps[q])),
+                    patience_s=ps_to_s(int(requests.patience_ps[q])),
+                    prefix_id=int(requests.prefix_id[q]),
+                    prefix_tokens=int(requests.prefix_tokens[q]),
                     seed=self._seed,
                 )
             )

@@ -10,9 +10,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from llmserve_env.errors import ConfigError, MissingCredentialError
-from llmserve_env.llm_prices import prices_of
+from llmserve_env.llm_prices import DEFAULT_MODEL, prices_of
 
-DEFAULT_MODEL = "gpt-4.1-mini"
 KEY_VARIABLE = "OPENAI_API_KEY"
 ProviderName = Literal["openai", "vllm"]
 

@@ -41,8 +41,8 @@ def _chunks(points: Sequence[GridPoint]) -> list[Sequence[GridPoint]]:
     return [points[i : i + SIDE_BY_SIDE] for i in range(0, len(points), SIDE_BY_SIDE)]
 
 
-def figures_digest(columns: dict[str, Array]) -> str:
-    """SHA-256 over all figures in the order of `COLUMNS`."""
+def columns_digest(columns: dict[str, Array]) -> str:
+    """SHA-256 over all columns in the order of `COLUMNS`."""
     digest = hashlib.sha256()
     for name in COLUMNS:
         digest.update(np.ascontiguousarray(columns[name], np.float64).tobytes())
@@ -59,7 +59,7 @@ def describe_origin(task: Task, columns: dict[str, Array], command: str) -> dict
         "profile": profile.name,
         "memory_limit_gb": task.deployment.memory_limit_gb,
         "seed": SAMPLE_SEED,
-        "digest": figures_digest(columns),
+        "digest": columns_digest(columns),
         "causes_digest": hashlib.sha256(causes.encode()).hexdigest(),
         "command": command,
         "version": PACKAGE_VERSION,

@@ -1,15 +1,12 @@
-"""The columns of a lookup table: five name a grid point, six hold its figures."""
+"""The columns of a lookup table: five name a grid point, six hold what was measured there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 
-AXES = ("batch_size", "kv_budget", "spec_length", "quant_tier", "prompt_len_bucket")
-FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_ms", "tps", "gpu_mem_gb", "cost_per_1k")
-COLUMNS = AXES + FIGURES
 PROMPT_BUCKETS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """Longest prompt of each bucket, in tokens; the last bucket also takes everything longer."""
 
@@ -23,6 +20,23 @@ class GridPoint:
     spec_length: int
     quant_tier: int
     prompt_len_bucket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What is measured at a grid point, per replica."""
+
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    tpot_ms: float
+    tps: float
+    gpu_mem_gb: float
+    cost_per_1k: float
+
+
+AXES = tuple(field.name for field in fields(GridPoint))
+MEASURES = tuple(field.name for field in fields(Measures))
+COLUMNS = AXES + MEASURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Figures between grid points: linear over batch and KV budget, nearest over depth and tier, a bucket by its bounds."""
+"""Values between grid points: linear over batch and KV budget, nearest over depth and tier, a bucket by its bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.table.grid import FIGURES, Grid
+from llmserve_env.backends.table.grid import MEASURES, Grid, Measures
 from llmserve_env.backends.table.reading import arrange, read_columns
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.errors import ConfigError, InvalidActionError
@@ -19,7 +19,8 @@ from llmserve_env.rng import JITTER_STREAM
 
 JITTER = 0.05
 """Standard deviation of the noise on latencies, as a fraction of them."""
-_TTFT_P50, _TTFT_P99, _TPOT, _TPS, _MEMORY, _COST = range(len(FIGURES))
+_TTFT_P50, _TTFT_P99, _TPOT = map(MEASURES.index, ("ttft_p50_ms", "ttft_p99_ms", "tpot_ms"))
+_TPS, _MEMORY = map(MEASURES.index, ("tps", "gpu_mem_gb"))
 _WINDOW_KEY = 1_000
 """First part of the keys of jitter streams; workloads use other keys of the same stream."""
 
@@ -31,66 +32,60 @@ def jitter_stream(seed: int, step: int) -> np.random.Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class TableWindow:
+class TableWindow(Measures):
     """What the table says about one configuration, per replica."""
 
-    ttft_p50_ms: float
-    ttft_p99_ms: float
-    tpot_ms: float
-    tps: float
-    gpu_mem_gb: float
-    cost_per_1k: float
     is_out_of_memory: bool
     """Whether `gpu_mem_gb` exceeds the card's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCurve:
-    """Figures over the batch size, the other knobs fixed: straight lines between the table's batch sizes."""
+    """Measures over the batch size, the other knobs fixed: straight lines between the table's batch sizes."""
 
     batch_size: Array
-    figures: Array
+    measures: Array
     memory_limit_gb: float
 
     def at(self, batch_size: float, jitter: tuple[float, float] = (1.0, 1.0)) -> TableWindow:
-        """Figures of a batch within the table's range; the jitter multiplies (TTFT, time per token)."""
+        """Measures of a batch within the table's range; the jitter multiplies (TTFT, time per token)."""
         sizes = self.batch_size
         if not sizes[0] <= batch_size <= sizes[-1]:
             raise InvalidActionError(f"batch_size must be from {sizes[0]:g} to {sizes[-1]:g}; got {batch_size:g}")
         i = min(int(np.searchsorted(sizes, batch_size, side="right")) - 1, len(sizes) - 2)
         part = (batch_size - sizes[i]) / (sizes[i + 1] - sizes[i])
-        figures = [float(v) for v in (1.0 - part) * self.figures[i] + part * self.figures[i + 1]]
-        figures[_TTFT_P50] *= jitter[0]
-        figures[_TTFT_P99] *= jitter[0]
-        figures[_TPOT] *= jitter[1]
-        named = dict(zip(FIGURES, figures, strict=True))
+        measures = [float(v) for v in (1.0 - part) * self.measures[i] + part * self.measures[i + 1]]
+        measures[_TTFT_P50] *= jitter[0]
+        measures[_TTFT_P99] *= jitter[0]
+        measures[_TPOT] *= jitter[1]
+        named = dict(zip(MEASURES, measures, strict=True))
         return TableWindow(**named, is_out_of_memory=named["gpu_mem_gb"] > self.memory_limit_gb)
 
 
 class LookupTable:
-    """A complete grid of figures. Make one with `LookupTable.load`."""
+    """A complete grid of measures. Make one with `LookupTable.load`."""
 
-    def __init__(self, grid: Grid, figures: Array, memory_limit_gb: float, metadata: dict[str, Any]) -> None:
+    def __init__(self, grid: Grid, measures: Array, memory_limit_gb: float, metadata: dict[str, Any]) -> None:
         self.grid = grid
-        self.figures = figures
+        self.measures = measures
         self.memory_limit_gb = memory_limit_gb
         self.metadata = metadata
         # The axes without interpolation are part of the values, so one interpolator is enough.
-        self._interpolate = RegularGridInterpolator((grid.batch_size, grid.kv_budget), figures, method="linear")
+        self._interpolate = RegularGridInterpolator((grid.batch_size, grid.kv_budget), measures, method="linear")
 
     @classmethod
     def load(cls, path: str | Path, memory_limit_gb: float | None = None) -> LookupTable:
         """Read and check a parquet table; the card's memory is the argument, else that of the file's metadata."""
         path = Path(path)
         columns, metadata = read_columns(path)
-        grid, figures = arrange(path, columns)
+        grid, measures = arrange(path, columns)
         limit_gb = memory_limit_gb if memory_limit_gb is not None else metadata.get("memory_limit_gb")
         if limit_gb is None or not limit_gb > 0.0:
             raise ConfigError(
                 f"{path}: what fits depends on the card's memory, which must be above 0; got {limit_gb}: "
                 "pass memory_limit_gb"
             )
-        return cls(grid, figures, float(limit_gb), metadata)
+        return cls(grid, measures, float(limit_gb), metadata)
 
     def over_batch(self, kv_budget: float, spec_length: int, quant_tier: int, prompt_tokens: float) -> BatchCurve:
         """All batch sizes of one KV budget, nearest depth, nearest tier and prompt bucket."""
@@ -108,17 +103,17 @@ class LookupTable:
         places = np.minimum(np.searchsorted(bounds, prompt_tokens, side="left"), len(bounds) - 1)
         counts = np.bincount(places, minlength=len(bounds))
         shares = counts / counts.sum()
-        figures = np.einsum("p,bpf->bf", shares, buckets)
-        figures[:, _TPS] = 1.0 / ((1.0 / buckets[:, :, _TPS]) @ shares)
-        figures[:, _MEMORY] = buckets[:, counts > 0, _MEMORY].max(axis=1)
+        measures = np.einsum("p,bpf->bf", shares, buckets)
+        measures[:, _TPS] = 1.0 / ((1.0 / buckets[:, :, _TPS]) @ shares)
+        measures[:, _MEMORY] = buckets[:, counts > 0, _MEMORY].max(axis=1)
         for column, quantile in ((_TTFT_P50, 50), (_TTFT_P99, 99)):
-            figures[:, column] = buckets[:, np.percentile(places, quantile, method="inverted_cdf"), column]
+            measures[:, column] = buckets[:, np.percentile(places, quantile, method="inverted_cdf"), column]
         # The two may come from different buckets, and a longer prompt may be the quicker one by chance.
-        figures[:, _TTFT_P99] = np.maximum(figures[:, _TTFT_P99], figures[:, _TTFT_P50])
-        return self._curve(figures)
+        measures[:, _TTFT_P99] = np.maximum(measures[:, _TTFT_P99], measures[:, _TTFT_P50])
+        return self._curve(measures)
 
-    def _curve(self, figures: Array) -> BatchCurve:
-        return BatchCurve(np.array(self.grid.batch_size, float), figures, self.memory_limit_gb)
+    def _curve(self, measures: Array) -> BatchCurve:
+        return BatchCurve(np.array(self.grid.batch_size, float), measures, self.memory_limit_gb)
 
     def _over_batch_and_bucket(self, kv_budget: float, spec_length: int, quant_tier: int) -> Array:
         budgets = self.grid.kv_budget
@@ -126,8 +121,8 @@ class LookupTable:
             raise InvalidActionError(f"kv_budget must be from {budgets[0]:g} to {budgets[-1]:g}; got {kv_budget:g}")
         at = np.array([(size, kv_budget) for size in self.grid.batch_size])
         rest = (nearest(self.grid.spec_length, spec_length), nearest(self.grid.quant_tier, quant_tier))
-        figures: Array = self._interpolate(at)[:, *rest]
-        return figures
+        measures: Array = self._interpolate(at)[:, *rest]
+        return measures
 
     def bucket(self, prompt_tokens: float) -> int:
         """Index of the first bucket whose bound this prompt does not exceed; the last one takes all longer ones."""
@@ -137,7 +132,7 @@ class LookupTable:
         return min(int(np.searchsorted(bounds, prompt_tokens, side="left")), len(bounds) - 1)
 
     def lookup(self, knobs: ServingKnobs, prompt_tokens: float, rng: np.random.Generator | None = None) -> TableWindow:
-        """Figures of one configuration, with noise on the latencies when given a generator.
+        """Measures of one configuration, with noise on the latencies when given a generator.
 
         `prefill_decode_split` and `priority_routing` have no column and change nothing.
         """

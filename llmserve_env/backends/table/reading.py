@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.table.export import METADATA_KEY
-from llmserve_env.backends.table.grid import AXES, COLUMNS, FIGURES, PROMPT_BUCKETS, Grid
+from llmserve_env.backends.table.grid import AXES, COLUMNS, MEASURES, PROMPT_BUCKETS, Grid
 from llmserve_env.engine.knobs import ALIASES, KNOBS
 from llmserve_env.errors import ConfigError
 
@@ -68,7 +68,7 @@ def _check_ranges(path: Path, columns: dict[str, Array]) -> None:
             low, high = _RANGES[name]
             _require(path, name, values, (values >= low) & (values <= high), f"must be from {low:g} to {high:g}")
     _require(path, "prompt_len_bucket", columns["prompt_len_bucket"], columns["prompt_len_bucket"] >= 0, "must be >= 0")
-    for name in FIGURES:
+    for name in MEASURES:
         _require(path, name, columns[name], columns[name] > 0.0, "must be above 0")
     p50, p99 = columns["ttft_p50_ms"], columns["ttft_p99_ms"]
     _require(path, "ttft_p99_ms", p99, p99 >= p50, "must not be below ttft_p50_ms")
@@ -84,7 +84,7 @@ def bucket_bounds(path: Path, buckets: Array) -> Array:
 
 
 def arrange(path: Path, columns: dict[str, Array]) -> tuple[Grid, Array]:
-    """The grid and its figures, shape grid.shape + (6,); a grid with holes or double points is refused."""
+    """The grid and its measures, shape grid.shape + (6,); a grid with holes or double points is refused."""
     named = columns | {"prompt_len_bucket": bucket_bounds(path, columns["prompt_len_bucket"])}
     uniques, places = zip(*(np.unique(named[axis], return_inverse=True) for axis in AXES), strict=True)
     for axis, values in zip(AXES[:2], uniques, strict=False):
@@ -95,11 +95,11 @@ def arrange(path: Path, columns: dict[str, Array]) -> tuple[Grid, Array]:
     rows_of_cell = np.bincount(cell, minlength=int(np.prod(shape)))
     _refuse_cells(path, uniques, shape, rows_of_cell > 1, "given more than once")
     _refuse_cells(path, uniques, shape, rows_of_cell == 0, "missing")
-    figures = np.column_stack([columns[name] for name in FIGURES])[np.argsort(cell)]
+    measures = np.column_stack([columns[name] for name in MEASURES])[np.argsort(cell)]
     batch, kv, depth, tier, bucket = (values.tolist() for values in uniques)
     whole = [tuple(int(value) for value in values) for values in (batch, depth, tier, bucket)]
     grid = Grid(whole[0], tuple(kv), *whole[1:])
-    return grid, figures.reshape(*shape, len(FIGURES))
+    return grid, measures.reshape(*shape, len(MEASURES))
 
 
 def _refuse_cells(path: Path, uniques: tuple[Array, ...], shape: tuple[int, ...], is_wrong: Array, what: str) -> None:

@@ -9,12 +9,12 @@ their last one finishes. Client j+B's request is sent at the j-th finish, so its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.table.grid import GridPoint
+from llmserve_env.backends.table.grid import GridPoint, Measures
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch
 from llmserve_env.engine.layout import FINISHED
@@ -36,18 +36,6 @@ MIN_MEASURED = 256
 RUN_LIMIT_S = 200_000.0
 """Simulated time by which the slowest point has long finished."""
 UNLIMITED_ROOM = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Saturated:
-    """Figures of one grid point, in the columns' units."""
-
-    ttft_p50_ms: float
-    ttft_p99_ms: float
-    tpot_ms: float
-    tps: float
-    gpu_mem_gb: float
-    cost_per_1k: float
 
 
 def lone_replica(task: Task) -> Deployment:
@@ -92,8 +80,8 @@ def backlog(traffic: RequestTable, prompt_tokens: int, count: int) -> RequestTab
     )
 
 
-def saturate(task: Task, points: Sequence[GridPoint]) -> list[Saturated]:
-    """Figures of some grid points of one batch size, simulated in one batch of engines."""
+def saturate(task: Task, points: Sequence[GridPoint]) -> list[Measures]:
+    """Measures of some grid points of one batch size, simulated in one batch of engines."""
     batch_size, deployment = points[0].batch_size, lone_replica(task)
     if any(point.batch_size != batch_size for point in points):
         raise ValueError("points served side by side have one batch_size")
@@ -107,7 +95,7 @@ def saturate(task: Task, points: Sequence[GridPoint]) -> list[Saturated]:
         knobs["batch_cap"], knobs["kv_budget_fraction"] = batch_size, point.kv_budget
         knobs["speculation_depth"], knobs["quantization_tier"] = point.spec_length, point.quant_tier
     engine.advance(np.full(len(points), s_to_ps(RUN_LIMIT_S)))
-    return [figures(task, engine, i, batch_size) for i in range(len(points))]
+    return [measures_of(task, engine, i, batch_size) for i in range(len(points))]
 
 
 def require_room(deployment: Deployment, point: GridPoint, requests: RequestTable) -> None:
@@ -127,7 +115,7 @@ def require_room(deployment: Deployment, point: GridPoint, requests: RequestTabl
         )
 
 
-def figures(task: Task, engine: EngineBatch, index: int, batch_size: int) -> Saturated:
+def measures_of(task: Task, engine: EngineBatch, index: int, batch_size: int) -> Measures:
     """What the run of environment `index` says, after the warm-up and while the queue is full."""
     count = num_requests(batch_size)
     progress, requests = engine.state.progress[index][:count], engine.state.requests[index][:count]
@@ -143,7 +131,7 @@ def figures(task: Task, engine: EngineBatch, index: int, batch_size: int) -> Sat
     ttft_ms = (progress["first_token_at_ps"][sent] - finished_at_ps[sent - batch_size]) / PS_PER_MS
     gaps = requests["output_tokens"][measured] - 1
     decode_ms = (progress["finished_at_ps"] - progress["first_token_at_ps"])[measured] / PS_PER_MS
-    return Saturated(
+    return Measures(
         ttft_p50_ms=float(np.percentile(ttft_ms, 50)),
         ttft_p99_ms=float(np.percentile(ttft_ms, 99)),
         tpot_ms=float(np.median(decode_ms[gaps > 0] / gaps[gaps > 0])),

@@ -6,9 +6,10 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, lookahead_tokens
 from llmserve_env.engine.kernels.prefix_cache import cached_prefix, take_hits
 from llmserve_env.engine.kernels.queues import dequeue, queue_head
-from llmserve_env.engine.kernels.recording import PPM, judge
+from llmserve_env.engine.kernels.recording import judge
 from llmserve_env.engine.kernels.slots import place
 from llmserve_env.engine.layout import MAX_RUNNING, REJECTED, RUNNING
+from llmserve_env.units import PPM
 
 
 @kernel

@@ -66,7 +66,7 @@ class _KernelLibrary(JITCodeLibrary):
 
 
 class _NoMachineCode:
-    """numba tells the machine code of a function where its globals are; a kernel has none to tell."""
+    """Do nothing: numba tells machine code here where its globals are, and a kernel has no machine code."""
 
     @staticmethod
     def set_env(name, environment):

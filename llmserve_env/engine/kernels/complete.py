@@ -84,7 +84,7 @@ def advance_plain(sim, r, plain, iterations, end):
 
 @kernel
 def accepted_drafts(sim, q, emitted, drafts):
-    """Leading drafts that the target model agrees with; a draft's fate belongs to its output position."""
+    """Leading drafts that the target model agrees with; the verdict on a draft depends on its output position alone."""
     accepted = 0
     if sim.recorded.shape[0] > 0:
         while accepted < drafts and emitted + accepted < sim.recorded.shape[1] and sim.recorded[q, emitted + accepted]:

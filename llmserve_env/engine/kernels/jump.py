@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
-from llmserve_env.engine.kernels.latency import iteration_ps, launch_mode, launch_ps, lead_ps, output_ps, segment
+from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps, segment
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
 from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
 
@@ -73,8 +73,7 @@ def jump(sim, r, until_ps):
     knot = segment(curve, context)
     most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
     gpu = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
-    mode = launch_mode(deployment, n, 0)
-    launch, lead = launch_ps(deployment, mode, n, 0), lead_ps(deployment, mode, n, 0)
+    launch, lead = host_ps(deployment, n, 0, n, 0)
     if lead + gpu < launch:
         # The host binds until the context has grown, so these iterations form no series.
         return False

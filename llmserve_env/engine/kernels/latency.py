@@ -21,7 +21,7 @@ def segment(curve, x):
 
 @kernel
 def evaluate(curve, x):
-    """Value of a piecewise-linear curve; nothing costs nothing."""
+    """Value of a piecewise-linear curve; 0 at 0."""
     if x == 0:
         return 0
     i = segment(curve, x)
@@ -77,10 +77,15 @@ def launch_ps(deployment, mode, sequences, admissions):
 
 
 @kernel
-def lead_ps(deployment, mode, sequences, admissions):
-    """Host time before the GPU has its first kernel: all of it for a graph, the part in common for the other modes."""
-    whole = launch_ps(deployment, FULL_GRAPH, sequences, admissions)
-    return min(whole, launch_ps(deployment, mode, sequences, admissions))
+def host_ps(deployment, tokens, prefill_tokens, sequences, admissions):
+    """(time to schedule and launch an iteration, part of it before the GPU has its first kernel); 0 without a host.
+
+    A graph is launched as a whole; in the other modes the GPU begins while the host launches on.
+    """
+    if not deployment.has_host:
+        return 0, 0
+    launch = launch_ps(deployment, launch_mode(deployment, tokens, prefill_tokens), sequences, admissions)
+    return launch, min(launch, launch_ps(deployment, FULL_GRAPH, sequences, admissions))
 
 
 @kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_item, log_iteration
-from llmserve_env.engine.kernels.latency import iteration_ps, launch_mode, launch_ps, lead_ps, output_ps
+from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.layout import NO_OUTPUT
 
@@ -19,15 +19,15 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
     tokens = decode_tokens + prefill_tokens
     if tokens == 0:
         return
-    memory = (
+    needed_bytes = (
         replica.reserved_bytes
         + tokens * deployment.activation_bytes_per_token
         + sequences * deployment.logits_bytes_per_sequence
     )
-    if deployment.num_blocks_override < 0 and memory > deployment.memory_limit_bytes:
+    if deployment.num_blocks_override < 0 and needed_bytes > deployment.memory_limit_bytes:
         run_out_of_memory(sim, r, at_ps)
         return
-    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, memory)
+    sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, needed_bytes)
     time = iteration_ps(
         deployment,
         replica.tier,
@@ -42,9 +42,8 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
     sim.window.iterations += 1
     sim.window.busy_ps += time
     admissions = replica.num_running - before_admission
-    mode = launch_mode(deployment, tokens, prefill_tokens)
-    launched = at_ps + launch_ps(deployment, mode, sequences, admissions)
-    start = max(at_ps + lead_ps(deployment, mode, sequences, admissions), replica.end_at_ps)
+    launch, lead = host_ps(deployment, tokens, prefill_tokens, sequences, admissions)
+    launched, start = at_ps + launch, max(at_ps + lead, replica.end_at_ps)
     # A GPU that is faster than the host has its last kernel only when the host has launched it.
     end = max(start + time, launched)
     replica.free_at_ps = launched

@@ -108,7 +108,7 @@ def smooth(average, value, num_windows, weight):
 
 @kernel
 def update_recent(environment, window, length_s):
-    """Sliding figures move on by one window."""
+    """Move the sliding averages on by one window."""
     n = environment.num_windows
     rate = window.arrived / length_s
     environment.arrival_rate_rps = smooth(environment.arrival_rate_rps, rate, n, SMOOTHING)

@@ -172,7 +172,7 @@ def resize_blocks(sim, r, num_blocks):
 
 @rare_kernel
 def forget_all(sim, r):
-    """A restarted engine remembers nothing; every block must be free."""
+    """Drop every key, as a restart does; every block must be free."""
     replica = sim.replicas[r]
     while replica.num_keyed_free > 0:
         b = replica.lru_head

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
 from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, REJECTED, TTFT_RING
-
-PPM = 1_000_000
+from llmserve_env.units import PPM
 
 
 @kernel
@@ -71,7 +70,7 @@ def reject(sim, q, at_ps):
 
 @kernel
 def first_token(sim, q, at_ps, tier):
-    """The moment a client is waiting for."""
+    """The first token of request q reaches its client."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.first_token_at_ps = at_ps
     progress.tier = tier

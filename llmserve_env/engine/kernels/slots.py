@@ -9,9 +9,9 @@ from llmserve_env.engine.kernels.decision_log import log_preemption
 from llmserve_env.engine.kernels.gaps import close_gap
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
-from llmserve_env.engine.kernels.recording import PPM, count_wait, judge
+from llmserve_env.engine.kernels.recording import count_wait, judge
 from llmserve_env.engine.layout import ABANDONED, NO_OUTPUT
-from llmserve_env.units import NEVER_PS
+from llmserve_env.units import NEVER_PS, PPM
 
 
 @kernel

@@ -16,6 +16,7 @@ from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.tuning.constants import Outcome, play_constants
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import on_fleet
+from llmserve_env.units import S_PER_HOUR
 
 TARGET = 0.95
 MAX_REPLICAS = 64
@@ -29,7 +30,7 @@ class FleetPoint:
 
     replicas: int
     attainment: float
-    """Of the class that fares worst, among those that are promised something."""
+    """The lowest attainment of any class that has an SLO."""
     knobs: Array
     outcome: Outcome
     gpu_usd_per_hour: float
@@ -37,7 +38,7 @@ class FleetPoint:
     @property
     def usd_per_million_output_tokens(self) -> float:
         """GPU hours over tokens written."""
-        tokens_per_hour = self.outcome.throughput_tps * 3600.0
+        tokens_per_hour = self.outcome.throughput_tps * S_PER_HOUR
         return self.gpu_usd_per_hour / tokens_per_hour * 1e6 if tokens_per_hour else float("inf")
 
 
@@ -106,7 +107,7 @@ def candidates(task: Task, tier: int) -> Array:
 
 
 def worst_class(task: Task, outcome: Outcome) -> float:
-    """Attainment of the class that fares worst, among those that are promised something."""
+    """The lowest attainment of any class that has an SLO; 1 if none has."""
     promised = [service.name for service in task.workload.classes if service.ttft_slo_ms is not None]
     return min((outcome.class_attainment[name] for name in promised), default=1.0)
 

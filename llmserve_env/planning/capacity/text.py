@@ -45,11 +45,12 @@ def check_text(task: Task, found: TaskCheck) -> str:
 
 
 def _traffic_lines(task: Task, found: TaskCheck) -> list[str]:
-    t = found.traffic
-    classes = ", ".join(f"{name} {share:.0%}" for name, share in t.class_shares.items())
+    traffic = found.traffic
+    classes = ", ".join(f"{name} {share:.0%}" for name, share in traffic.class_shares.items())
     return [
-        f"  traffic      {t.mean_rps:.2f} requests/s on average, {t.peak_rps:.2f} at the highest expected second; "
-        f"prompts {t.mean_prompt_tokens:.0f}, outputs {t.mean_output_tokens:.0f} tokens on average",
+        f"  traffic      {traffic.mean_rps:.2f} requests/s on average, "
+        f"{traffic.peak_rps:.2f} at the highest expected second; "
+        f"prompts {traffic.mean_prompt_tokens:.0f}, outputs {traffic.mean_output_tokens:.0f} tokens on average",
         f"  classes      {classes}",
     ]
 
@@ -121,18 +122,23 @@ def capacity_text(task: Task, found: Sequence[TierCapacity]) -> str:
             best = one.points[-1]
             lines.append(f"{gpu:<24}{one.tier_name:<6}{'–':>5}  not with {best.replicas}: {best.attainment:.1%} kept")
             continue
-        a = one.answer
+        answer = one.answer
         remark = "" if one.is_monotone else "  (not monotone: every smaller fleet was simulated)"
         lines.append(
-            f"{gpu:<24}{one.tier_name:<6}{a.replicas:>5}{a.gpu_usd_per_hour:>9.2f}"
-            f"{a.usd_per_million_output_tokens:>14.3f}{a.attainment:>10.1%}  {_short_knobs(a.knobs)}{remark}"
+            f"{gpu:<24}{one.tier_name:<6}{answer.replicas:>5}{answer.gpu_usd_per_hour:>9.2f}"
+            f"{answer.usd_per_million_output_tokens:>14.3f}{answer.attainment:>10.1%}  "
+            f"{_short_knobs(answer.knobs)}{remark}"
         )
     best_one = cheapest(found)
     if best_one is None or best_one.answer is None:
         return "\n".join([*lines, "no fleet of this size keeps the promise: raise --max-replicas or the SLO"])
-    a = best_one.answer
+    answer = best_one.answer
     return "\n".join(
-        [*lines, f"cheapest: {a.replicas} × {best_one.profile} at {best_one.tier_name}, {a.gpu_usd_per_hour:.2f} USD/h"]
+        [
+            *lines,
+            f"cheapest: {answer.replicas} × {best_one.profile} at {best_one.tier_name}, "
+            f"{answer.gpu_usd_per_hour:.2f} USD/h",
+        ]
     )
 
 

@@ -8,14 +8,23 @@ from typing import Any, cast
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.markup import embedded
+from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.planning.capacity.replicas import TierCapacity, worst_class
 from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ReportData
+from llmserve_env.units import PS_PER_S
 from llmserve_env.workloads import sample, schedule
+
+Draw = Callable[[Axes], None]
+"""Puts a picture on its axes."""
+Series = Callable[[PlayedEpisode], Array]
+"""One number per step of an episode."""
 
 INK, GRID = "#27303a", "#e3e7ec"
 COLOURS = {DEFAULTS: "#9aa3ad", BEST_CONSTANT: "#2f6db5"}
@@ -40,10 +49,10 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
 }
-PREVIEW_SEED = 300_000
+PREVIEW_SEED = SEED_RANGES["evaluation"].start
 
 
-def svg_uri(draw: Callable[[Any], None], size: tuple[float, float] = SIZE) -> str:
+def svg_uri(draw: Draw, size: tuple[float, float] = SIZE) -> str:
     """A picture that `draw` puts on its axes, as text that fits into an HTML file."""
     with matplotlib.rc_context(cast(Any, SETTINGS)):
         figure = Figure(figsize=size, layout="constrained")
@@ -58,12 +67,12 @@ def colour_of(data: ReportData, name: str) -> str:
     return COLOURS.get(name, ADAPTIVE if name == data.adaptive.name else OTHER)
 
 
-def draw_traffic(data: ReportData) -> Callable[[Any], None]:
+def draw_traffic(data: ReportData) -> Draw:
     """Arrivals of one episode over what is expected of its seed."""
 
-    def draw(axes: Any) -> None:
-        table = sample(data.task.workload, PREVIEW_SEED)
-        seconds = table.arrival_at_ps / 1e12
+    def draw(axes: Axes) -> None:
+        requests = sample(data.task.workload, PREVIEW_SEED)
+        seconds = requests.arrival_at_ps / PS_PER_S
         width = max(data.task.window_s, data.task.workload.horizon_s / 200)
         edges = np.arange(0.0, data.task.workload.horizon_s + width, width)
         counts, _ = np.histogram(seconds, edges)
@@ -77,20 +86,20 @@ def draw_traffic(data: ReportData) -> Callable[[Any], None]:
     return draw
 
 
-def _legend_above(axes: Any, columns: int) -> None:
+def _legend_above(axes: Axes, columns: int) -> None:
     """Where no line can run through it."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2)
 
 
-def draw_lengths(data: ReportData) -> Callable[[Any], None]:
+def draw_lengths(data: ReportData) -> Draw:
     """Cumulative shares of prompt and output lengths."""
 
-    def draw(axes: Any) -> None:
-        table = sample(data.task.workload, PREVIEW_SEED)
+    def draw(axes: Axes) -> None:
+        requests = sample(data.task.workload, PREVIEW_SEED)
         levels = np.linspace(0.0, 1.0, 201)
         for name, tokens, colour in (
-            ("prompt", table.prompt_tokens, "#2f6db5"),
-            ("output", table.output_tokens, "#d9692b"),
+            ("prompt", requests.prompt_tokens, "#2f6db5"),
+            ("output", requests.output_tokens, "#d9692b"),
         ):
             if len(tokens):
                 axes.plot(np.quantile(tokens, levels), levels, color=colour, label=name)
@@ -100,10 +109,10 @@ def draw_lengths(data: ReportData) -> Callable[[Any], None]:
     return draw
 
 
-def draw_capacity(found: Sequence[TierCapacity]) -> Callable[[Any], None]:
+def draw_capacity(found: Sequence[TierCapacity]) -> Draw:
     """Attainment of the worst class over the size of the fleet."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: Axes) -> None:
         for one in found:
             sizes = [point.replicas for point in one.points]
             shares = [point.attainment for point in one.points]
@@ -115,17 +124,17 @@ def draw_capacity(found: Sequence[TierCapacity]) -> Callable[[Any], None]:
         )  # fmt: skip
         largest = max(point.replicas for one in found for point in one.points)
         axes.set(xlabel="GPUs", ylabel="requests within SLO", ylim=(0, 1.05), xlim=(0.5, largest + 0.5))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.legend(loc="lower right")
 
     return draw
 
 
-def draw_fleet_pareto(found: Sequence[TierCapacity]) -> Callable[[Any], None]:
+def draw_fleet_pareto(found: Sequence[TierCapacity]) -> Draw:
     """Price of fleets of every tier against what they keep, and the fleets that no other one beats."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: Axes) -> None:
         points = [(p.gpu_usd_per_hour, p.attainment, one.tier, p.replicas) for one in found for p in one.points]
         for tier in sorted({point[2] for point in points}):
             rows = [point for point in points if point[2] == tier]
@@ -146,10 +155,10 @@ def draw_fleet_pareto(found: Sequence[TierCapacity]) -> Callable[[Any], None]:
     return draw
 
 
-def draw_pareto(data: ReportData) -> Callable[[Any], None]:
+def draw_pareto(data: ReportData) -> Draw:
     """Billed cost against attainment on this fleet: every constant that was tried, and the controls."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: Axes) -> None:
         tried = [(t.outcome.cost_usd_per_hour, worst_class(data.task, t.outcome)) for t in data.trials]
         axes.scatter([c for c, _ in tried], [s for _, s in tried], s=9, color="#c9d0d8", label="constants tried")
         front = pareto(tried)
@@ -169,10 +178,10 @@ def draw_pareto(data: ReportData) -> Callable[[Any], None]:
     return draw
 
 
-def draw_effects(data: ReportData) -> Callable[[Any], None]:
+def draw_effects(data: ReportData) -> Draw:
     """What each knob moves, the largest effect on top."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: Axes) -> None:
         effects = sorted(data.check.effects, key=lambda effect: effect.span)
         axes.barh([e.name.replace("_", " ") for e in effects], [e.span for e in effects], color="#a9c4e4")
         axes.set(xlabel="reward per step between best and worst value")
@@ -193,23 +202,21 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def draw_over_time(
     data: ReportData,
     label: str,
-    values: Callable[[PlayedEpisode], Any],
+    values: Series,
     *,
     log: bool = False,
     steps: bool = False,
     tiers: bool = False,
-) -> Callable[[Any], None]:
-    """One figure of the first seed over time, a line per control."""
+) -> Draw:
+    """One quantity of the first seed over time, a line per control."""
 
-    def draw(axes: Any) -> None:
+    def draw(axes: Axes) -> None:
         shown = [p for p in data.controls if p.name in (DEFAULTS, BEST_CONSTANT, data.adaptive.name)]
         for played in shown:
             episode = played.episodes[0]
             seconds = np.arange(1, episode.step_count + 1) * data.task.window_s
-            how = {"drawstyle": "steps-pre"} if steps else {}
-            axes.plot(
-                seconds, values(episode), color=colour_of(data, played.name), linewidth=1.2, label=played.name, **how
-            )
+            colour, style = colour_of(data, played.name), "steps-pre" if steps else "default"
+            axes.plot(seconds, values(episode), color=colour, linewidth=1.2, label=played.name, drawstyle=style)
         axes.set(xlabel="seconds", ylabel=label)
         if log:
             axes.set_yscale("log")

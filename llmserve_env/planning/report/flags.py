@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import Knob, named
+from llmserve_env.profiles.architectures import HUB_NAMES
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.task import Task
 
@@ -18,13 +19,6 @@ CHECKPOINTS = {
     "INT4": ("awq_marlin", "a W4A16 checkpoint (AWQ; gptq_marlin for GPTQ)"),
 }
 """Tier -> what --quantization takes, and which weights it needs."""
-
-
-HUB_NAMES = {
-    "llama-3-8b": "meta-llama/Meta-Llama-3-8B-Instruct",
-    "llama-3.2-1b": "meta-llama/Llama-3.2-1B-Instruct",
-}
-"""Model of a profile -> its name on the Hugging Face hub, where it is known."""
 ALTERNATIVE = "--num-gpu-blocks-override"
 """Says what --gpu-memory-utilization says, in blocks; a command has one of them."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmserve_env.agents.constant import ConstantAgent, tuned_knobs
-from llmserve_env.agents.policy import check_policy, load_policy, weights_folder
+from llmserve_env.agents.policy import check_policy, load_policy, policy_folder
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
@@ -157,7 +157,7 @@ def _keep(task: Task, best: Trial, score: float, options: ReportOptions) -> None
 def _adaptive(task: Task, seeds: Sequence[int], runner: Runner) -> tuple[list[ControlResult], str]:
     """Policies that adapt, the one to follow first, and why it is that one."""
     heuristic = _control("heuristic", play_agent("heuristic", task, seeds, runner))
-    folder = weights_folder() / task.id
+    folder = policy_folder(task.id)
     try:
         check_policy(load_policy(folder), task, folder)
     except (WeightsNotFoundError, VersionMismatchError):

@@ -15,8 +15,8 @@ from llmserve_env.planning.report.sections import (
     made_section,
     policy_section,
     timeline_section,
-    traffic_section,
 )
+from llmserve_env.planning.report.traffic_section import traffic_section
 
 SECTIONS = (
     ("traffic", "Traffic"),
@@ -62,11 +62,11 @@ def headline(data: ReportData) -> str:
         largest = data.capacity[0].points[-1].replicas
         first = f"No fleet of up to {largest} GPUs keeps the promised first-token times for {target} of every class."
     else:
-        a = best.answer
-        noun, verb = ("GPU", "keeps") if a.replicas == 1 else ("GPUs", "keep")
+        answer = best.answer
+        noun, verb = ("GPU", "keeps") if answer.replicas == 1 else ("GPUs", "keep")
         first = (
-            f"{a.replicas} {gpu_name(data)} {noun} at {best.tier_name} {verb} the promised first-token times for "
-            f"{target} of every class, for {a.gpu_usd_per_hour:.2f} USD per hour."
+            f"{answer.replicas} {gpu_name(data)} {noun} at {best.tier_name} {verb} the promised first-token times for "
+            f"{target} of every class, for {answer.gpu_usd_per_hour:.2f} USD per hour."
         )
     constant, adaptive = data.control(BEST_CONSTANT), data.adaptive
     return f"{first} {_comparison(data, constant, adaptive)}"

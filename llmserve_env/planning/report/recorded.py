@@ -8,11 +8,12 @@ import numpy as np
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.arrays import Array
+from llmserve_env.evaluation.evaluate import attained_share
 from llmserve_env.evaluation.play import play
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.trace_workload import Recording, recording_of
-from llmserve_env.units import NEVER_PS, s_to_ps
+from llmserve_env.units import NEVER_PS, ms_to_ps, s_to_ps
 from llmserve_env.workloads.traces.fidelity import Fidelity, measure_fidelity
 from llmserve_env.workloads.traces.statistics import span_s
 from llmserve_env.workloads.traces.trace import Trace
@@ -48,19 +49,18 @@ def _replay(task: Task, recording: Recording, constant: Array) -> float | None:
     if slack_s < 0.0:
         return None
     starts_s = np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()
-    stretches = [_table(recording, start_s, start_s + needed_s) for start_s in starts_s]
+    stretches = [_stretch(recording, start_s, start_s + needed_s) for start_s in starts_s]
     terms = np.array([e.trajectory.terms for e in play(ConstantAgent(constant), task, range(NUM_STRETCHES), stretches)])
-    judged = float(terms["offered"].sum())
-    return float((terms["slo"] * terms["offered"]).sum()) / judged if judged else None
+    return attained_share(terms)
 
 
-def _table(recording: Recording, start_s: float, stop_s: float) -> RequestTable:
+def _stretch(recording: Recording, start_s: float, stop_s: float) -> RequestTable:
     section = recording.section
-    table = recording.trace.to_request_table(
+    requests = recording.trace.to_request_table(
         acceptance=section.acceptance.base, scale=section.trace.scale, start_s=start_s, stop_s=stop_s
     )
-    slo_ps = [NEVER_PS if c.ttft_slo_ms is None else round(c.ttft_slo_ms * 1e9) for c in section.classes]
+    slo_ps = [NEVER_PS if c.ttft_slo_ms is None else ms_to_ps(c.ttft_slo_ms) for c in section.classes]
     patience_ps = [NEVER_PS if c.patience_s is None else s_to_ps(c.patience_s) for c in section.classes]
     return replace(
-        table, ttft_slo_ps=np.array(slo_ps)[table.priority], patience_ps=np.array(patience_ps)[table.priority]
+        requests, ttft_slo_ps=np.array(slo_ps)[requests.priority], patience_ps=np.array(patience_ps)[requests.priority]
     )

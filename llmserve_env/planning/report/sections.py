@@ -1,102 +1,33 @@
-"""The sections of the report, each from figures to markup."""
+"""The sections of the report about the fleet and its control, each from simulated data to markup."""
 
 from __future__ import annotations
 
 from functools import partial
 from html import escape
-from typing import Any
 
 import numpy as np
 
+from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import NAMES, named
-from llmserve_env.evaluation.markup import bullets, figure, grid, inline, paragraph, section, table
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.evaluation.markup import bullets, grid, html_table, inline, paragraph, picture, section
 from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
 from llmserve_env.planning.capacity.text import knob_value
 from llmserve_env.planning.report.charts import (
+    Series,
     draw_capacity,
     draw_effects,
     draw_fleet_pareto,
-    draw_lengths,
     draw_over_time,
     draw_pareto,
-    draw_traffic,
     svg_uri,
 )
 from llmserve_env.planning.report.flags import vllm_command, vllm_flags
 from llmserve_env.planning.report.gather import ControlResult, ReportData
 from llmserve_env.planning.report.policy import sentences, traffic_levels
+from llmserve_env.units import S_PER_HOUR
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
-from llmserve_env.workloads import sample
-
-QUANTILES = (0.1, 0.5, 0.9, 0.99)
-
-
-def traffic_section(data: ReportData) -> str:
-    """The traffic, and what its classes are promised."""
-    t, tables = data.check.traffic, [sample(data.task.workload, seed) for seed in range(4)]
-    rows = []
-    for name, column, mean in (
-        ("prompt tokens", "prompt_tokens", t.mean_prompt_tokens),
-        ("output tokens", "output_tokens", t.mean_output_tokens),
-    ):
-        values = np.concatenate([getattr(one, column) for one in tables])
-        rows.append([name, f"{mean:,.0f}", *(f"{np.quantile(values, level):,.0f}" for level in QUANTILES)])
-    promises = [
-        [
-            service.name,
-            f"{t.class_shares[service.name]:.0%}",
-            "–" if service.ttft_slo_ms is None else f"{service.ttft_slo_ms:g} ms",
-            "for ever" if service.patience_s is None else f"{service.patience_s:g} s",
-        ]
-        for service in data.task.workload.classes
-    ]
-    return section(
-        "traffic",
-        "Traffic",
-        grid(
-            figure(svg_uri(draw_traffic(data)), "Requests per second", "One episode of the generator."),
-            figure(svg_uri(draw_lengths(data)), "Lengths", "Prompts and outputs, cumulative."),
-        ),
-        table(["", "mean", *(f"p{100 * level:g}" for level in QUANTILES)], rows),
-        table(["class", "share", "first token within", "clients wait"], promises),
-        recorded_part(data),
-    )
-
-
-def recorded_part(data: ReportData) -> str:
-    """The generator beside the trace it was fitted to."""
-    found = data.recorded
-    if found is None:
-        return ""
-    meta = found.trace.metadata
-    rows = [[f.name, _figure(f.trace), _figure(f.generated), f"{f.error:.1%}"] for f in found.fidelity.figures]
-    held = [f for f in found.fidelity.figures if f.max_error is not None]
-    met = sum(f.is_met for f in held)
-    replayed = ""
-    if found.replayed_attainment is not None:
-        replayed = paragraph(
-            f"On the recorded requests themselves, replayed at the task's scale, the best constant keeps "
-            f"{found.replayed_attainment:.1%} within SLO."
-        )
-    return "".join(
-        [
-            "<h3>The recording behind it</h3>",
-            paragraph(
-                f"{len(found.trace):,} requests of `{meta.source}` ({meta.format}; licence: {meta.licence}). "
-                "Episodes are drawn from a generator fitted to it, each from another place of the recording."
-            ),
-            replayed,
-            f"<details><summary>Generator against recording: {met} of {len(held)} figures within bounds</summary>",
-            bullets(list(found.notes)),
-            table(["figure", "trace", "generator", "error"], rows),
-            "</details>",
-        ]
-    )
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def capacity_section(data: ReportData) -> str:
@@ -110,14 +41,14 @@ def capacity_section(data: ReportData) -> str:
             f"The smallest fleet whose every class gets its first token in time for {data.options.target:.0%} of "
             "requests, per precision, with the best of several batch caps, drafts and orders of service."
         ),
-        table(
+        html_table(
             ["tier", "GPUs", "USD/h", "USD/M output tokens", "within SLO", "TTFT p50", "TTFT p99", "ITL p50"],
             [_capacity_row(one) for one in data.capacity],
             chosen=chosen,
         ),
         grid(
-            figure(svg_uri(draw_capacity(data.capacity)), "SLO over fleet size", "Fleets that were simulated."),
-            figure(svg_uri(draw_fleet_pareto(data.capacity)), "Cost against SLO", "No fleet on the line is beaten."),
+            picture(svg_uri(draw_capacity(data.capacity)), "SLO over fleet size", "Fleets that were simulated."),
+            picture(svg_uri(draw_fleet_pareto(data.capacity)), "Cost against SLO", "No fleet on the line is beaten."),
         ),
         paragraph(
             "Found by bisection; the neighbours of each answer are simulated too"
@@ -132,16 +63,16 @@ def _capacity_row(one: TierCapacity) -> list[str]:
     if one.answer is None:
         last = one.points[-1]
         return [one.tier_name, f"more than {last.replicas}", "–", "–", f"{last.attainment:.1%}", "–", "–", "–"]
-    a = one.answer
+    answer = one.answer
     return [
         one.tier_name,
-        str(a.replicas),
-        f"{a.gpu_usd_per_hour:.2f}",
-        f"{a.usd_per_million_output_tokens:.3f}",
-        f"{a.attainment:.1%}",
-        f"{a.outcome.ttft_p50_ms:,.0f} ms",
-        f"{a.outcome.ttft_p99_ms:,.0f} ms",
-        f"{a.outcome.itl_p50_ms:.1f} ms",
+        str(answer.replicas),
+        f"{answer.gpu_usd_per_hour:.2f}",
+        f"{answer.usd_per_million_output_tokens:.3f}",
+        f"{answer.attainment:.1%}",
+        f"{answer.outcome.ttft_p50_ms:,.0f} ms",
+        f"{answer.outcome.ttft_p99_ms:,.0f} ms",
+        f"{answer.outcome.itl_p50_ms:.1f} ms",
     ]
 
 
@@ -158,15 +89,15 @@ def control_section(data: ReportData) -> str:
         "controls",
         "Static or adaptive",
         paragraph(f"All on the task's fleet and on the same seeds ({data.seeds}), which no search has seen."),
-        table(
+        html_table(
             ["control", "score", "within SLO", "TTFT p50", "TTFT p99", "ITL p50", "tokens/s", "billed USD/h"],
             rows,
             chosen=chosen,
         ),
         paragraph(f"Best constant: {knobs}."),
         grid(
-            figure(svg_uri(draw_pareto(data)), "Cost against SLO on this fleet", "A dot per constant tried."),
-            figure(
+            picture(svg_uri(draw_pareto(data)), "Cost against SLO on this fleet", "A dot per constant tried."),
+            picture(
                 svg_uri(draw_effects(data)),
                 "Which knobs matter",
                 "Reward lost between a knob's best and worst value, the others at the best constant of a short search.",
@@ -195,13 +126,14 @@ def _control_row(played: ControlResult) -> list[str]:
     ]
 
 
-def _knob(name: str, episode: Any) -> Any:
-    return named(episode.trajectory.knobs)[name]
+def _knob(name: str, episode: PlayedEpisode) -> Array:
+    values: Array = named(episode.trajectory.knobs)[name]
+    return values
 
 
 def timeline_section(data: ReportData) -> str:
     """One seed under each control."""
-    panels: list[tuple[str, str, Any, dict[str, bool]]] = [
+    panels: list[tuple[str, str, Series, dict[str, bool]]] = [
         (
             "Time to first token",
             "TTFT p50, ms",
@@ -212,12 +144,12 @@ def timeline_section(data: ReportData) -> str:
         ("Batch cap", "requests per GPU", partial(_knob, "batch_cap"), {"steps": True}),
         ("KV budget", "share of free memory", partial(_knob, "kv_budget_fraction"), {"steps": True}),
         ("Precision", "tier", partial(_knob, "quantization_tier"), {"steps": True, "tiers": True}),
-        ("Bill", "USD per hour", lambda e: e.trajectory.terms["cost_usd"] * 3600.0 / data.task.window_s, {}),
+        ("Bill", "USD per hour", lambda e: e.trajectory.terms["cost_usd"] * S_PER_HOUR / data.task.window_s, {}),
     ]
     if "quantization_tier" not in data.task.knobs.active:
         panels = [panel for panel in panels if panel[0] != "Precision"]
     pictures = [
-        figure(svg_uri(draw_over_time(data, label, values, **how)), title) for title, label, values, how in panels
+        picture(svg_uri(draw_over_time(data, label, values, **how)), title) for title, label, values, how in panels
     ]
     return section(
         "timeline",
@@ -245,7 +177,7 @@ def policy_section(data: ReportData) -> str:
         "policy",
         f"What {data.adaptive.name} does when",
         bullets(sentences(data.task, levels)),
-        table(header, rows),
+        html_table(header, rows),
         paragraph(
             "Windows are sorted by the prompt tokens of the window before: the quietest third, the busiest fifth, and "
             "what lies between. Knobs are means; tiers are shares of windows.",
@@ -262,7 +194,7 @@ def flags_section(data: ReportData) -> str:
         f'<tr><td><code>{escape(flag.text)}</code></td><td class="why">{inline(flag.why)}</td></tr>' for flag in flags
     )
     split = ""
-    if data.constant[4]:
+    if named(data.constant)["prefill_decode_split"]:
         split = paragraph(
             f"With {spec.prefill_replicas} more for prefill: both kinds need `--kv-transfer-config` with a connector."
         )

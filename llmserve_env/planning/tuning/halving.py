@@ -55,7 +55,7 @@ def levels_of(task: Task) -> list[tuple[float, ...]]:
     ]
 
 
-def first_field(task: Task, count: int, rng: np.random.Generator) -> Array:
+def first_candidates(task: Task, count: int, rng: np.random.Generator) -> Array:
     """The defaults, then different random configurations, as many as there are up to `count`."""
     levels = levels_of(task)
     possible = int(np.prod([len(values) for values in levels]))
@@ -92,7 +92,7 @@ def halve(
 ) -> HalvingResult:
     """The configuration of highest `value`; the same arguments find the same one, on any runner."""
     runner = runner or Threads()
-    field = first_field(task, num_configurations, np.random.default_rng(seed))
+    candidates = first_candidates(task, num_configurations, np.random.default_rng(seed))
     trials: list[Trial] = []
     played = max(num_seeds // KEPT, 1)
 
@@ -103,7 +103,7 @@ def halve(
         # Ties go to the configuration nearest to the defaults, so a knob that changes nothing keeps its default.
         return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(task, trial.knobs)))
 
-    ranked = run(field, played)
+    ranked = run(candidates, played)
     while played < num_seeds:
         played = min(played * KEPT, num_seeds)
         ranked = run(np.array([t.knobs for t in ranked[: max(len(ranked) // KEPT, 2)]]), played)

@@ -47,6 +47,45 @@ def task_info(task: Task) -> TaskInfo:
     )
 
 
+def health_of(service: Service) -> HealthResponse:
+    """What /health answers."""
+    return HealthResponse(
+        status="healthy",
+        ready=service.is_ready,
+        warming_up=not service.is_ready,
+        active_sessions=service.sessions.num_live + service.num_websockets(),
+        stored_sessions=service.sessions.num_stored,
+        uptime_s=round(time.monotonic() - service.started_at, 3),
+    )
+
+
+def runtime_of(service: Service) -> dict[str, Any]:
+    """What /runtime answers."""
+    is_real = service.settings.mode == "real"
+    return {
+        "mode": service.settings.mode,
+        "backend": RealSettings().provider if is_real else "simulator",
+        "kernels_compiled": is_warm(),
+        "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
+        "versions": {
+            "package": PACKAGE_VERSION,
+            "environment": ENVIRONMENT_VERSION,
+            "tasks": {name: load_task(name).version for name in task_ids()},
+            "openenv": version("openenv"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def metrics_of(service: Service) -> bytes:
+    """What /metrics answers, with the gauges as they are now."""
+    operations = service.operations
+    operations.live_sessions.set(service.sessions.num_live)
+    operations.stored_sessions.set(service.sessions.num_stored)
+    operations.websockets.set(service.num_websockets())
+    return generate_latest(operations.registry)
+
+
 def information_routes(service: Service) -> APIRouter:
     """The routes over this service."""
     router = APIRouter(tags=["Environment Info"])
@@ -55,15 +94,7 @@ def information_routes(service: Service) -> APIRouter:
         "/health", response_model=HealthResponse, tags=["Health"], summary="Whether the server is up, ready and busy"
     )
     async def health() -> HealthResponse:
-        sessions = service.sessions
-        return HealthResponse(
-            status="healthy",
-            ready=service.is_ready,
-            warming_up=not service.is_ready,
-            active_sessions=sessions.num_live + service.num_websockets(),
-            stored_sessions=sessions.num_stored,
-            uptime_s=round(time.monotonic() - service.started_at, 3),
-        )
+        return health_of(service)
 
     @router.get("/tasks", response_model=TasksResponse, summary="The tasks and the action they share")
     async def tasks() -> TasksResponse:
@@ -81,27 +112,10 @@ def information_routes(service: Service) -> APIRouter:
 
     @router.get("/runtime", summary="Mode, backend and versions")
     async def runtime() -> dict[str, Any]:
-        is_real = service.settings.mode == "real"
-        return {
-            "mode": service.settings.mode,
-            "backend": RealSettings().provider if is_real else "simulator",
-            "kernels_compiled": is_warm(),
-            "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
-            "versions": {
-                "package": PACKAGE_VERSION,
-                "environment": ENVIRONMENT_VERSION,
-                "tasks": {name: load_task(name).version for name in task_ids()},
-                "openenv": version("openenv"),
-                "python": platform.python_version(),
-            },
-        }
+        return runtime_of(service)
 
     @router.get("/metrics", tags=["Health"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
-        operations = service.operations
-        operations.live_sessions.set(service.sessions.num_live)
-        operations.stored_sessions.set(service.sessions.num_stored)
-        operations.websockets.set(service.num_websockets())
-        return Response(generate_latest(operations.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics_of(service), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -22,7 +22,7 @@ from llmserve_env.workloads.traces.statistics import (
     span_s,
     spread_over_clock,
     traffic_of,
-    traffic_of_table,
+    traffic_of_requests,
 )
 from llmserve_env.workloads.traces.trace import Trace
 
@@ -33,8 +33,8 @@ _REQUESTS_TO_SAMPLE = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of the trace and the same figure of the generator."""
+class Statistic:
+    """One statistic of the trace and the same statistic of the generator."""
 
     name: str
     trace: float
@@ -44,7 +44,7 @@ class Figure:
     """Tenth percentile over seeds."""
     high: float
     max_error: float | None = None
-    """Largest allowed error, if the figure has a bar."""
+    """Largest allowed error, if the statistic has a bar."""
 
     @property
     def error(self) -> float:
@@ -57,19 +57,19 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Every compared figure."""
+    """Every compared statistic."""
 
-    figures: tuple[Figure, ...]
+    statistics: tuple[Statistic, ...]
     num_seeds: int
 
     @property
     def is_met(self) -> bool:
-        """Whether every figure with a bar meets it."""
-        return all(figure.is_met for figure in self.figures)
+        """Whether every statistic with a bar meets it."""
+        return all(statistic.is_met for statistic in self.statistics)
 
-    def figure(self, name: str) -> Figure:
-        """The figure of that name."""
-        return next(figure for figure in self.figures if figure.name == name)
+    def statistic(self, name: str) -> Statistic:
+        """The statistic of that name."""
+        return next(statistic for statistic in self.statistics if statistic.name == name)
 
 
 def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = None) -> Fidelity:
@@ -82,8 +82,8 @@ def measure_fidelity(trace: Trace, spec: WorkloadSpec, num_seeds: int | None = N
     horizon_s = max(1, round(span_s(trace)))
     over_trace = WorkloadSpec.model_validate(spec.model_copy(update={"horizon_s": horizon_s}).model_dump(by_alias=True))
     samples = [_measured(over_trace, seed) for seed in range(num_seeds)]
-    figures = [*_arrival_figures(trace, [one.traffic for one in samples]), *_length_figures(trace, samples)]
-    return Fidelity(tuple(figures), num_seeds)
+    statistics = [*_arrival_statistics(trace, [one.traffic for one in samples]), *_length_statistics(trace, samples)]
+    return Fidelity(tuple(statistics), num_seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ class _Sample:
 
 
 def _measured(spec: WorkloadSpec, seed: int) -> _Sample:
-    table = sample(spec, seed)
-    if not len(table):
+    requests = sample(spec, seed)
+    if not len(requests):
         raise ConfigError(f"the workload generates no requests in {spec.horizon_s} s with seed {seed}; raise its rates")
     return _Sample(
-        traffic_of_table(table, float(spec.horizon_s)),
-        table.prompt_tokens.astype(np.int32),
-        table.output_tokens.astype(np.int32),
-        bool(np.any(table.session_id >= 0)),
+        traffic_of_requests(requests, float(spec.horizon_s)),
+        requests.prompt_tokens.astype(np.int32),
+        requests.output_tokens.astype(np.int32),
+        bool(np.any(requests.session_id >= 0)),
     )
 
 
-def _arrival_figures(trace: Trace, found: list[Traffic]) -> Iterator[Figure]:
+def _arrival_statistics(trace: Trace, found: list[Traffic]) -> Iterator[Statistic]:
     recorded = traffic_of(trace)
     yield _over_seeds("mean rps", recorded.mean_rps, [traffic.mean_rps for traffic in found])
     spread = spread_over_clock(trace.arrival_s)
@@ -123,7 +123,7 @@ def _arrival_figures(trace: Trace, found: list[Traffic]) -> Iterator[Figure]:
         yield _over_seeds("empty seconds", recorded.empty_seconds_fraction, empty)
 
 
-def _length_figures(trace: Trace, samples: list[_Sample]) -> Iterator[Figure]:
+def _length_statistics(trace: Trace, samples: list[_Sample]) -> Iterator[Statistic]:
     """Quantiles of lengths; prompts of sessions follow from earlier turns, so they have no bar."""
     bar = None if any(one.has_sessions for one in samples) else MAX_QUANTILE_ERROR
     prompts = [one.prompt_tokens for one in samples]
@@ -136,14 +136,14 @@ def _length_figures(trace: Trace, samples: list[_Sample]) -> Iterator[Figure]:
         yield _over_seeds("output explained by prompt", explained, found)
 
 
-def _quantiles(name: str, recorded: Array, drawn: list[Array], max_error: float | None) -> Iterator[Figure]:
+def _quantiles(name: str, recorded: Array, drawn: list[Array], max_error: float | None) -> Iterator[Statistic]:
     pooled = percentiles(np.concatenate(drawn))
     by_seed = [percentiles(values) for values in drawn]
     for percentile, of_trace in percentiles(recorded).items():
         low, high = np.percentile([found[percentile] for found in by_seed], (10, 90))
-        yield Figure(f"{name} p{percentile}", of_trace, pooled[percentile], float(low), float(high), max_error)
+        yield Statistic(f"{name} p{percentile}", of_trace, pooled[percentile], float(low), float(high), max_error)
 
 
-def _over_seeds(name: str, of_trace: float, found: list[float], max_error: float | None = None) -> Figure:
+def _over_seeds(name: str, of_trace: float, found: list[float], max_error: float | None = None) -> Statistic:
     low, median, high = np.percentile(found, (10, 50, 90)).tolist()
-    return Figure(name, of_trace, median, low, high, max_error)
+    return Statistic(name, of_trace, median, low, high, max_error)

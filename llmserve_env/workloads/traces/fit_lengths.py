@@ -25,7 +25,7 @@ def token_law(values: Array) -> dict[str, Any]:
     if counts[0] == counts[-1]:
         return {"kind": "constant", "value": int(counts[0])}
     kept = simplify(levels, counts, np.maximum(_ROUNDING_TOLERANCE, RELATIVE_TOLERANCE * counts))
-    return {"kind": "quantiles", **_table(levels[kept], counts[kept].tolist())}
+    return {"kind": "quantiles", **_quantile_fields(levels[kept], counts[kept].tolist())}
 
 
 def duration_law(values_s: Array) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def duration_law(values_s: Array) -> dict[str, Any]:
     found = np.round(np.quantile(values_s, levels), 3)
     if found[0] == found[-1]:
         return {"kind": "constant", "value": float(found[0])}
-    return {"kind": "quantiles", **_table(levels, found.tolist())}
+    return {"kind": "quantiles", **_quantile_fields(levels, found.tolist())}
 
 
 def output_law(prompt_tokens: Array, output_tokens: Array) -> dict[str, Any]:
@@ -86,5 +86,5 @@ def simplify(x: Array, y: Array, tolerance: Array) -> Array:
     return np.flatnonzero(kept)
 
 
-def _table(levels: Array, values: list[Any]) -> dict[str, Any]:
+def _quantile_fields(levels: Array, values: list[Any]) -> dict[str, Any]:
     return {"levels": levels.tolist(), "values": values}

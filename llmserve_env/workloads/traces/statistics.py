@@ -66,7 +66,7 @@ class Dependence:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantFigures:
+class TenantStatistics:
     """One tenant of a trace."""
 
     name: str
@@ -82,9 +82,9 @@ def traffic_of(trace: Trace) -> Traffic:
     return measure(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, span_s(trace))
 
 
-def traffic_of_table(table: RequestTable, duration_s: float) -> Traffic:
+def traffic_of_requests(requests: RequestTable, duration_s: float) -> Traffic:
     """Figures of generated or replayed requests over an episode of this length."""
-    return measure(table.arrival_at_ps / PS_PER_S, table.prompt_tokens, table.output_tokens, duration_s)
+    return measure(requests.arrival_at_ps / PS_PER_S, requests.prompt_tokens, requests.output_tokens, duration_s)
 
 
 def span_s(trace: Trace) -> float:
@@ -184,13 +184,13 @@ def dependence(prompt_tokens: Array, output_tokens: Array) -> Dependence:
     return Dependence(float(np.corrcoef(prompt, output)[0, 1]), float(explained))
 
 
-def tenants(trace: Trace, limit: int) -> list[TenantFigures]:
+def tenants(trace: Trace, limit: int) -> list[TenantStatistics]:
     """The busiest tenants."""
-    figures = []
+    found = []
     for tenant, name in enumerate(trace.tenant_names[:limit]):
         rows = np.flatnonzero(trace.tenant == tenant)
-        figures.append(
-            TenantFigures(
+        found.append(
+            TenantStatistics(
                 name,
                 len(rows) / len(trace),
                 len(rows) / span_s(trace),
@@ -199,7 +199,7 @@ def tenants(trace: Trace, limit: int) -> list[TenantFigures]:
                 float(np.median(trace.output_tokens[rows])),
             )
         )
-    return figures
+    return found
 
 
 def rate_over_time(trace: Trace, max_bins: int = MAX_RATE_BINS) -> tuple[float, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llmserve_env.workloads.traces.fidelity import Fidelity, Figure
+from llmserve_env.workloads.traces.fidelity import Fidelity, Statistic
 from llmserve_env.workloads.traces.fit_sessions import turns_of
 from llmserve_env.workloads.traces.importing import ImportResult
 from llmserve_env.workloads.traces.statistics import (
@@ -141,14 +141,14 @@ def fidelity_text(found: Fidelity) -> str:
         f"fidelity over {found.num_seeds} seeds (median, and tenth to ninetieth percentile of seeds):",
         f"  {'figure':<28} {'trace':>10} {'generated':>10}  {'over seeds':^23} {'error':>7}  held to",
     ]
-    lines += [_figure_line(figure) for figure in found.figures]
-    missed = [figure.name for figure in found.figures if not figure.is_met]
+    lines += [_statistic_line(statistic) for statistic in found.statistics]
+    missed = [statistic.name for statistic in found.statistics if not statistic.is_met]
     lines.append(f"not met: {', '.join(missed)}" if missed else "every figure that is held to a bar meets it")
     return "\n".join(lines)
 
 
-def _figure_line(figure: Figure) -> str:
-    spread = f"{figure.low:.4g} to {figure.high:.4g}"
-    held = "" if figure.max_error is None else f"{figure.max_error:.0%}{'' if figure.is_met else '  NOT MET'}"
-    numbers = f"{figure.trace:>10.4g} {figure.generated:>10.4g}  {spread:^23} {figure.error:>7.1%}"
-    return f"  {figure.name:<28} {numbers}  {held}".rstrip()
+def _statistic_line(statistic: Statistic) -> str:
+    spread = f"{statistic.low:.4g} to {statistic.high:.4g}"
+    held = "" if statistic.max_error is None else f"{statistic.max_error:.0%}{'' if statistic.is_met else '  NOT MET'}"
+    numbers = f"{statistic.trace:>10.4g} {statistic.generated:>10.4g}  {spread:^23} {statistic.error:>7.1%}"
+    return f"  {statistic.name:<28} {numbers}  {held}".rstrip()

@@ -28,7 +28,7 @@ from llmserve_env.engine.knobs import default_knobs
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import ProviderError
 from llmserve_env.evaluation.live_comparison import LiveComparison, fleet_like, phase_errors, play_sim, report
-from llmserve_env.evaluation.live_comparison_text import phase_lines, save_figure, window_lines
+from llmserve_env.evaluation.live_comparison_text import phase_lines, save_plot, window_lines
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.schema import FrontEnd
@@ -180,7 +180,7 @@ def test_a_comparison_can_be_read_and_seen(tmp_path: Path) -> None:
     comparison = compared()
     assert len(list(window_lines(comparison))) == 36
     assert "5.00" in "\n".join(phase_lines(comparison))
-    save_figure([comparison], tmp_path / "both.png")
+    save_plot([comparison], tmp_path / "both.png")
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from llmserve_env.backends.table.grid import FIGURES, Grid
+from llmserve_env.backends.table.grid import MEASURES, Grid
 from llmserve_env.backends.table.lookup import JITTER, LookupTable, jitter_stream, nearest
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.errors import InvalidActionError
@@ -19,20 +19,20 @@ GRID = Grid((1, 8, 64), (0.1, 0.5, 1.0), (0, 1, 2, 4, 8), (0, 1, 2), (64, 512, 8
 @pytest.fixture
 def numbered() -> LookupTable:
     """Figures that name their own grid point: no two are alike, none lies on a line."""
-    figures = np.random.default_rng(3).uniform(10.0, 50.0, (*GRID.shape, len(FIGURES)))
-    return LookupTable(GRID, figures, 40.0, {})
+    measures = np.random.default_rng(3).uniform(10.0, 50.0, (*GRID.shape, len(MEASURES)))
+    return LookupTable(GRID, measures, 40.0, {})
 
 
 def test_grid_points_are_exact(numbered: LookupTable) -> None:
     for at in product(*(range(n) for n in GRID.shape)):
         batch, kv, depth, tier, bucket = (axis[i] for axis, i in zip(astuple(GRID), at, strict=True))
         found = numbered.lookup(ServingKnobs(batch, kv, depth, tier), bucket)
-        assert list(astuple(found)[: len(FIGURES)]) == numbered.figures[at].tolist()
+        assert list(astuple(found)[: len(MEASURES)]) == numbered.measures[at].tolist()
         assert found.is_out_of_memory == (found.gpu_mem_gb > 40.0)
 
 
 def test_batch_and_budget_are_linear_between(numbered: LookupTable) -> None:
-    corners = numbered.figures[1:, 1:, 0, 0, 0, 3]
+    corners = numbered.measures[1:, 1:, 0, 0, 0, 3]
     along_batch = 0.75 * corners[0] + 0.25 * corners[1]
     expected = 0.4 * along_batch[0] + 0.6 * along_batch[1]
     assert numbered.lookup(ServingKnobs(22, 0.8), 64).tps == pytest.approx(expected)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from llmserve_env.backends.table.export import METADATA_KEY, figures_digest
+from llmserve_env.backends.table.export import METADATA_KEY, columns_digest
 from llmserve_env.backends.table.grid import COLUMNS, FULL_GRID, PROMPT_BUCKETS, QUICK_GRID
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.errors import ConfigError
@@ -116,7 +116,7 @@ def test_rows_may_come_in_any_order(tmp_path: Path) -> None:
     straight = LookupTable.load(write(tmp_path / "a.parquet", columns), 40.0)
     reverse = LookupTable.load(write(tmp_path / "b.parquet", turned), 40.0)
     assert straight.grid == reverse.grid
-    np.testing.assert_array_equal(straight.figures, reverse.figures)
+    np.testing.assert_array_equal(straight.measures, reverse.measures)
 
 
 def test_buckets_may_be_given_by_index(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_an_export_has_the_eleven_columns_and_says_what_made_it(table_path: Path
     assert origin["profile"] == "a100-40gb.llama-3-8b"
     assert {"command", "version", "causes_digest", "memory_limit_gb"} <= set(origin)
     columns = {name: written.column(name).to_numpy() for name in COLUMNS}
-    assert origin["digest"] == figures_digest(columns)
+    assert origin["digest"] == columns_digest(columns)
 
 
 def test_the_full_grid_is_that_of_the_format() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from llmserve_env.backends.table.grid import FIGURES, Grid
+from llmserve_env.backends.table.grid import MEASURES, Grid
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
@@ -22,12 +22,12 @@ BATCH_8, BATCH_128 = np.array([0, 8, 0, 0, 0, 0]), np.array([5, 8, 0, 0, 0, 0])
 
 
 def even_table(tps: float, gpu_mem_gb: float = 20.0, batch_size: tuple[int, ...] = (1, 512)) -> LookupTable:
-    """The same figures everywhere, but tokens per second in proportion to the batch."""
+    """The same measures everywhere, but tokens per second in proportion to the batch."""
     grid = Grid(batch_size, (0.1, 1.0), (0,), (0,), (8192,))
-    figures = np.empty((*grid.shape, len(FIGURES)))
-    figures[...] = (20.0, 30.0, 10.0, 0.0, gpu_mem_gb, 0.001)
-    figures[..., 3] = tps * np.array(batch_size).reshape(-1, 1, 1, 1, 1)
-    return LookupTable(grid, figures, 40.0, {})
+    measures = np.empty((*grid.shape, len(MEASURES)))
+    measures[...] = (20.0, 30.0, 10.0, 0.0, gpu_mem_gb, 0.001)
+    measures[..., 3] = tps * np.array(batch_size).reshape(-1, 1, 1, 1, 1)
+    return LookupTable(grid, measures, 40.0, {})
 
 
 def play(env: TableBackedEnv, action: np.ndarray, steps: int, seed: int = 0) -> list[dict[str, Any]]:

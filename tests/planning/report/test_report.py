@@ -75,7 +75,7 @@ def test_the_recording_is_replayed_and_compared(report_data: ReportData) -> None
     assert report_data.recorded is not None
     assert report_data.recorded.replayed_attainment is not None
     assert 0.0 <= report_data.recorded.replayed_attainment <= 1.0
-    assert report_data.recorded.fidelity.figure("mean rps").error < 0.2
+    assert report_data.recorded.fidelity.statistic("mean rps").error < 0.2
 
 
 def test_the_policy_is_described_by_traffic(report_data: ReportData) -> None:

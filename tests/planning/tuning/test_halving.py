@@ -10,7 +10,7 @@ import pytest
 from llmserve_env.engine.knobs import NAMES
 from llmserve_env.evaluation.runner import Threads
 from llmserve_env.planning.tuning.constants import play_constants
-from llmserve_env.planning.tuning.halving import first_field, halve, levels_of, neighbours
+from llmserve_env.planning.tuning.halving import first_candidates, halve, levels_of, neighbours
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 from tests.own_tasks import own_task, write_task
@@ -39,7 +39,7 @@ def test_the_winner_beats_the_defaults_and_everything_tried_as_long(task: Task) 
 
 
 def test_the_field_holds_the_defaults_and_no_configuration_twice(task: Task) -> None:
-    field = first_field(task, 30, np.random.default_rng(0))
+    field = first_candidates(task, 30, np.random.default_rng(0))
     assert len({tuple(row) for row in field}) == 30
     assert task.default_knobs.tolist() in field.tolist()
 

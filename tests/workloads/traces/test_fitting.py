@@ -191,7 +191,7 @@ def test_a_generator_that_is_off_is_said_to_be(trace_of: Loader) -> None:
     data["sources"][0]["arrivals"]["cv"] = 5.0
     data["sources"][0]["kinds"][0]["prompt_tokens"] = {"kind": "constant", "value": 100}
     found = measure_fidelity(trace, parse_workload(data))
-    missed = {figure.name for figure in found.figures if not figure.is_met}
+    missed = {statistic.name for statistic in found.statistics if not statistic.is_met}
     assert not found.is_met
     assert {"IDC 1 s", "prompt p50"} <= missed
     assert "output p50" not in missed

@@ -38,15 +38,15 @@ def test_azure_burstiness_is_the_published_one(real_trace: Loader, file: str) ->
 def test_azure_fit_is_faithful(real_trace: Loader, file: str) -> None:
     trace = real_trace(file, "azure")
     found = measure_fidelity(trace, fit_trace(trace).spec)
-    idc = [figure for figure in found.figures if figure.name.startswith("IDC")]
-    quantiles = [figure for figure in found.figures if figure.name.split(" p")[-1].isdecimal()]
+    idc = [statistic for statistic in found.statistics if statistic.name.startswith("IDC")]
+    quantiles = [statistic for statistic in found.statistics if statistic.name.split(" p")[-1].isdecimal()]
     assert (len(idc), len(quantiles)) == (3, 14)
-    assert all(figure.error <= 0.2 for figure in idc)
+    assert all(statistic.error <= 0.2 for statistic in idc)
     # Nine seeds of ten, and not only their median, are that close.
-    assert all(figure.low / figure.trace >= 0.8 and figure.high / figure.trace <= 1.2 for figure in idc)
-    assert all(figure.error <= 0.05 for figure in quantiles)
+    assert all(statistic.low / statistic.trace >= 0.8 and statistic.high / statistic.trace <= 1.2 for statistic in idc)
+    assert all(statistic.error <= 0.05 for statistic in quantiles)
     assert found.is_met
-    assert found.figure("mean rps").error < 0.03
+    assert found.statistic("mean rps").error < 0.03
 
 
 def test_azure_code_is_on_off_too(real_trace: Loader) -> None:
@@ -56,7 +56,7 @@ def test_azure_code_is_on_off_too(real_trace: Loader) -> None:
     assert process.kind == "on_off"
     assert 8.0 < process.on_s < 25.0 and 30.0 < process.off_s < 70.0
     found = measure_fidelity(trace, fitted.spec)
-    assert all(figure.error <= 0.2 for figure in found.figures if figure.name.startswith("IDC"))
+    assert all(statistic.error <= 0.2 for statistic in found.statistics if statistic.name.startswith("IDC"))
 
 
 def test_azure_conversations_keep_output_by_prompt_band(real_trace: Loader) -> None:

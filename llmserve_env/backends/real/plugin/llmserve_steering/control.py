@@ -1,6 +1,6 @@
 """The folder through which a running vLLM is steered: what we want, what its scheduler does, what it recorded.
 
-Imported inside vLLM's own process, and by whoever steers it.
+Imported inside vLLM's process, and by the process that steers it.
 """
 
 from __future__ import annotations
