@@ -16,7 +16,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.host import BatchTime
 
-ROUNDS = 30
+ROUNDS = 12
 MIN_DEVIATION_MS = 0.02
 """Smaller deviations count alike, so that the weights stay finite."""
 MIN_ITERATIONS = 30
