@@ -155,8 +155,9 @@ def main() -> None:
     rows = [[r["run"], *(f"{r['errors'][name]:+.1%}" for name in METRICS)] for r in found["runs"]]
     rows.append(["**median of absolute errors**", *(f"{found['median_abs'][name]:.1%}" for name in METRICS)])
     print(markdown_table(["run", *(name.replace("_", " ") for name in METRICS)], rows))
-    for name, reason in found["skipped"].items():
-        print(f"\nnot simulated: {name}, {reason}")
+    for reason in dict.fromkeys(found["skipped"].values()):
+        names = ", ".join(name for name, why in found["skipped"].items() if why == reason)
+        print(f"\nNot simulated, {reason}: {names}.")
 
 
 if __name__ == "__main__":
