@@ -49,16 +49,24 @@ def complete(sim, r):
         advance_plain(sim, r, plain, 1, end)
     replica.num_plain = 0
     replica.start_at_ps, replica.end_at_ps = done, replica.queued_end_at_ps
-    replica.gpu_start_at_ps, replica.gpu_ps = replica.queued_gpu_start_at_ps, replica.queued_gpu_ps
-    replica.num_sequences = replica.queued_num_sequences
     replica.prefill_tokens = replica.queued_prefill_tokens
     replica.queued_end_at_ps = -1
     replica.queued_prefill_tokens = 0
     if replica.end_at_ps >= 0:
-        replica.done_at_ps = max(replica.end_at_ps, done) + output_ps(sim.deployment, replica.num_sequences)
+        replica.done_at_ps = replica.end_at_ps
+        if sim.deployment.has_host:
+            follow_queued(sim.deployment, replica, done)
         for i in range(replica.num_running):
             executing.tokens[i], executing.drafts[i] = queued.tokens[i], queued.drafts[i]
             queued.tokens[i] = 0
+
+
+@rare_kernel
+def follow_queued(deployment, replica, done):
+    """The queued iteration is the executing one now, and its output will be taken in after `done`."""
+    replica.gpu_start_at_ps, replica.gpu_ps = replica.queued_gpu_start_at_ps, replica.queued_gpu_ps
+    replica.num_sequences = replica.queued_num_sequences
+    replica.done_at_ps = max(replica.end_at_ps, done) + output_ps(deployment, replica.num_sequences)
 
 
 @kernel

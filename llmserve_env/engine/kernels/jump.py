@@ -73,11 +73,13 @@ def jump(sim, r, until_ps):
     knot = segment(curve, context)
     most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
     gpu = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
-    launch, lead = host_ps(deployment, n, 0, n, 0)
-    if lead + gpu < launch:
-        # The host binds until the context has grown, so these iterations form no series.
-        return False
-    output = output_ps(deployment, n)
+    launch = lead = output = 0
+    if deployment.has_host:
+        launch, lead = host_ps(deployment, n, 0, n, 0)
+        output = output_ps(deployment, n)
+        if lead + gpu < launch:
+            # The host binds until the context has grown, so these iterations form no series.
+            return False
     first, growth = lead + gpu + output, curve[2, knot] * n
     ended = most_within(first, growth, until_ps - at, most)
     if replica.next_deadline_at_ps < until_ps:
@@ -95,12 +97,14 @@ def jump(sim, r, until_ps):
         advance_plain(sim, r, n, ended, at + time + deployment.answer_ps)
     replica.free_at_ps = at + time
     if started > ended:
-        replica.num_plain = replica.num_sequences = n
+        replica.num_plain = n
         replica.start_at_ps = at + time
         replica.free_at_ps = at + time + launch
-        replica.gpu_start_at_ps, replica.gpu_ps = at + time + lead, gpu + growth * ended
-        replica.end_at_ps = replica.gpu_start_at_ps + replica.gpu_ps
+        replica.end_at_ps = at + time + lead + gpu + growth * ended
         replica.done_at_ps = replica.end_at_ps + output
+        if deployment.has_host:
+            replica.gpu_start_at_ps, replica.gpu_ps = at + time + lead, gpu + growth * ended
+            replica.num_sequences = n
         replica.prefill_tokens = 0
     return True
 

@@ -78,12 +78,10 @@ def launch_ps(deployment, mode, sequences, admissions):
 
 @kernel
 def host_ps(deployment, tokens, prefill_tokens, sequences, admissions):
-    """(time to schedule and launch an iteration, part of it before the GPU has its first kernel); 0 without a host.
+    """(time to schedule and launch an iteration, part of it before the GPU has its first kernel).
 
     A graph is launched as a whole; in the other modes the GPU begins while the host launches on.
     """
-    if not deployment.has_host:
-        return 0, 0
     launch = launch_ps(deployment, launch_mode(deployment, tokens, prefill_tokens), sequences, admissions)
     return launch, min(launch, launch_ps(deployment, FULL_GRAPH, sequences, admissions))
 

@@ -40,7 +40,7 @@ def close_window(sim):
     carry = 0
     for r in range(sim.replicas.shape[0]):
         replica = sim.replicas[r]
-        carry += busy_after_ps(replica, now)
+        carry += busy_after_ps(sim.deployment, replica, now)
         is_billed = r < sim.deployment.num_replicas or environment.split != SPLIT_OFF
         if is_billed:
             window.in_service_ps += length
