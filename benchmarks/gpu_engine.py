@@ -1,16 +1,17 @@
 """How far the simulator is from a real vLLM on a real GPU: `python -m benchmarks.gpu_engine [--truth DIR] [--json]`.
 
 Every recorded run is simulated with the shipped profile of its GPU and model: same requests, limits and changes of
-limits, asynchronous scheduling and prefix caching on, the KV pool as the engine reported it. Nothing is fitted to the
-runs. Errors are relative, simulated against recorded: negative means that the simulator is too fast. Latencies are
-counted from the moment the client sent a request.
+limits, asynchronous scheduling and prefix caching on, the KV pool as the engine reported it. The host is fitted to the
+iterations of the other bf16 runs of the folder, never to the run itself; where a folder does not time its launches, the
+shipped host is used. Errors are relative, simulated against recorded: negative means that the simulator is too fast.
+Latencies are counted from the moment the client sent a request.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,21 @@ import numpy as np
 
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
+from benchmarks.recorded_host import host_of
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import MAX_RUNNING
 from llmserve_env.profiles import list_profiles, load_profile
+from llmserve_env.profiles.host import Host, load_host
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, s_to_ps
 
 TIERS = {"bf16": 0}
 """Weights of a recorded engine -> the profile's tier with the same arithmetic."""
 METRICS = ("ttft_p50", "ttft_mean", "ttft_p95", "tpot_mean", "tpot_p95", "e2e_mean", "makespan")
+SHIPPED_HOST = "xeon-h200-vllm-0.26"
 _LONG_AFTER_PS = 100_000 * PS_PER_S
 
 
@@ -65,8 +69,8 @@ def metrics_of(sent_s: Array, first_token_s: Array, finish_s: Array, output_toke
     }
 
 
-def simulate(run: GpuRun) -> dict[str, float]:
-    """The same metrics from the simulator."""
+def simulate(run: GpuRun, host: Host) -> dict[str, float]:
+    """The same metrics from the simulator, beside this host."""
     deployment = Deployment(
         costs=load_profile(profile_name(run)).costs(),
         block_tokens=int(run.options["block_size"]),
@@ -75,6 +79,8 @@ def simulate(run: GpuRun) -> dict[str, float]:
         max_model_len=int(run.options["max_model_len"]),
         prefix_caching=True,
         async_scheduling=True,
+        host=host.costs(),
+        graph_max_tokens=int(run.options["cuda_graph_max_tokens"]),
         num_blocks_override=largest_pool(run),
     )
     sent_ps = [s_to_ps(at_s) for at_s in run.sent_s]
@@ -105,10 +111,18 @@ def changed(knobs: ServingKnobs, limits: Mapping[str, int], num_blocks: int) -> 
     return replace(knobs, **given)
 
 
-def errors_of(run: GpuRun) -> dict[str, float]:
+def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
+    """A host fitted to the other bf16 runs of the folder; the shipped one where they do not time their launches."""
+    others = [one for one in runs if one.name != run.name and one.weights == "bf16" and one.steps]
+    if not others:
+        return load_host(SHIPPED_HOST)
+    return host_of(others, load_profile(profile_name(run)).costs().tiers[TIERS["bf16"]], "other_runs")
+
+
+def errors_of(run: GpuRun, host: Host) -> dict[str, float]:
     """Relative errors of the simulator, by metric."""
     recorded = metrics_of(run.sent_s, run.first_token_s, run.finish_s, run.output_tokens)
-    simulated = simulate(run)
+    simulated = simulate(run, host)
     return {name: simulated[name] / recorded[name] - 1.0 for name in METRICS}
 
 
@@ -116,10 +130,12 @@ def measure(folder: Path) -> dict[str, Any]:
     """Errors of every run that can be expressed, their medians, and why the others cannot."""
     runs: list[dict[str, Any]] = []
     skipped = {}
-    for run in read_gpu_runs(folder):
+    recorded = read_gpu_runs(folder)
+    for run in recorded:
         reason = why_not(run)
         if reason is None:
-            runs.append({"run": run.name, "weights": run.weights, "model": run.model, "errors": errors_of(run)})
+            errors = errors_of(run, host_for(run, recorded))
+            runs.append({"run": run.name, "weights": run.weights, "model": run.model, "errors": errors})
         else:
             skipped[run.name] = reason
     medians = {name: float(np.median([abs(r["errors"][name]) for r in runs])) for name in METRICS} if runs else {}
@@ -139,8 +155,9 @@ def main() -> None:
     rows = [[r["run"], *(f"{r['errors'][name]:+.1%}" for name in METRICS)] for r in found["runs"]]
     rows.append(["**median of absolute errors**", *(f"{found['median_abs'][name]:.1%}" for name in METRICS)])
     print(markdown_table(["run", *(name.replace("_", " ") for name in METRICS)], rows))
-    for name, reason in found["skipped"].items():
-        print(f"\nnot simulated: {name}, {reason}")
+    for reason in dict.fromkeys(found["skipped"].values()):
+        names = ", ".join(name for name, why in found["skipped"].items() if why == reason)
+        print(f"\nNot simulated, {reason}: {names}.")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ from llmserve_env.arrays import Array
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings" / "h200"
 
 
+STEP_COLUMNS = ("reqs", "new_reqs", "tokens", "prefill_tokens", "prefill_work", "decode_ctx", "gpu_ms")
+TIME_COLUMNS = ("t_sched", "t_launch_end", "t_output", "t_output_end")
+
+
 @dataclass(frozen=True, slots=True)
 class GpuRun:
     """One run: what the engine was started with, what was sent, and when its tokens came, in seconds."""
@@ -26,6 +30,8 @@ class GpuRun:
     output_tokens: Array
     first_token_s: Array
     finish_s: Array
+    steps: dict[str, Array]
+    """Columns of its iterations; empty where the recorder did not time launches."""
 
     @property
     def weights(self) -> str:
@@ -55,9 +61,28 @@ def read_gpu_runs(folder: Path) -> list[GpuRun]:
     table = pq.read_table(folder / "requests.parquet", columns=names)
     runs = np.array(table["run"].to_pylist())
     columns = {name: table[name].to_numpy() for name in names[1:]}
+    steps = _read_steps(folder / "steps.parquet")
     found = []
     for one in options:
         rows = np.flatnonzero(runs == one["run"])
         rows = rows[np.argsort(columns["sent"][rows], kind="stable")]
-        found.append(GpuRun(str(one["run"]), one, *(columns[name][rows] for name in names[1:])))
+        sent, prompts, outputs, first_token, finish = (columns[name][rows] for name in names[1:])
+        name = str(one["run"])
+        found.append(GpuRun(name, one, sent, prompts, outputs, first_token, finish, steps.get(name, {})))
     return found
+
+
+def _read_steps(path: Path) -> dict[str, dict[str, Array]]:
+    """Iterations by run; nothing where the file does not say when they were launched."""
+    names = [*STEP_COLUMNS, *TIME_COLUMNS]
+    if not set(names) <= set(pq.read_schema(path).names):
+        return {}
+    table = pq.read_table(path, columns=["run", *names])
+    runs = np.array(table["run"].to_pylist())
+    columns = {name: table[name].to_numpy() for name in names}
+    # The last iterations of a run may end after its rows were written.
+    is_whole = np.all([np.isfinite(columns[name]) for name in TIME_COLUMNS], axis=0)
+    return {
+        str(run): {name: column[(runs == run) & is_whole] for name, column in columns.items()}
+        for run in np.unique(runs)
+    }

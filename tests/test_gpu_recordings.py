@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from benchmarks.gpu_engine import METRICS, changed, errors_of, largest_pool, measure, why_not
+from benchmarks.gpu_engine import (
+    METRICS,
+    SHIPPED_HOST,
+    changed,
+    errors_of,
+    host_for,
+    largest_pool,
+    measure,
+    why_not,
+)
 from benchmarks.gpu_recordings import RECORDINGS, read_gpu_runs
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.profiles.host import load_host
 
 RUNS = {run.name: run for run in read_gpu_runs(RECORDINGS)}
 
@@ -38,15 +50,33 @@ def test_a_pool_that_is_small_from_the_start_is_the_whole_pool() -> None:
     assert largest_pool(RUNS["s_light_1"]) == RUNS["s_light_1"].num_blocks
 
 
-def test_what_cannot_be_simulated_is_named_with_its_reason() -> None:
-    found = measure(RECORDINGS)
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What the benchmark measures, once for all tests."""
+    return measure(RECORDINGS)
+
+
+def test_what_cannot_be_simulated_is_named_with_its_reason(found: dict[str, Any]) -> None:
     assert set(found["skipped"]) | {run["run"] for run in found["runs"]} == set(RUNS)
     assert why_not(RUNS["f_light_1"]) == "no tier with fp8 weights"
     assert set(found["median_abs"]) == set(METRICS)
 
 
+def test_a_run_is_never_simulated_beside_a_host_fitted_to_itself() -> None:
+    run = RUNS["s_light_1"]
+    assert run.name not in host_for(run, list(RUNS.values())).provenance
+    assert host_for(run, [run]) == load_host(SHIPPED_HOST)
+
+
+def test_with_a_host_the_simulator_is_within_a_few_per_cent(found: dict[str, Any]) -> None:
+    median = found["median_abs"]
+    assert median["tpot_mean"] < 0.03
+    assert median["e2e_mean"] < 0.05
+    assert median["makespan"] < 0.01
+
+
 def test_where_the_gpu_binds_the_simulator_takes_as_long() -> None:
     # Batches that arrive at once keep the GPU busy, so the host hardly shows.
-    errors = errors_of(RUNS["s_waves_1"])
+    errors = errors_of(RUNS["s_waves_1"], host_for(RUNS["s_waves_1"], list(RUNS.values())))
     assert abs(errors["e2e_mean"]) < 0.05
     assert abs(errors["makespan"]) < 0.02

@@ -59,6 +59,43 @@ class DraftCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTime:
+    """Time that the host takes for a batch: a constant, and a part per sequence."""
+
+    base_ps: int = 0
+    per_sequence_ps: int = 0
+
+
+NO_TIME = HostTime()
+
+
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """What the CPU beside a GPU takes. It belongs to the machine, not to the GPU; the default takes no time."""
+
+    front_end_ps: int = 0
+    """From a client's call until the scheduler can see the request."""
+    answer_ps: int = 0
+    """From the engine's output until the client has it."""
+    full_graph: HostTime = NO_TIME
+    """Scheduling and launching an iteration of decodes alone, within the largest captured graph."""
+    piecewise_graph: HostTime = NO_TIME
+    """The same for an iteration with prefill tokens, within the largest captured graph."""
+    no_graph: HostTime = NO_TIME
+    """The same above the largest captured graph: every kernel is launched by itself."""
+    per_admission_ps: int = 0
+    """On top of that, for every request that an iteration admits."""
+    output: HostTime = NO_TIME
+    """Taking the output of an iteration in."""
+    sampling: HostTime = NO_TIME
+    """GPU time that an engine adds to the model's: sampling, and preparing its inputs on the GPU."""
+
+
+NO_HOST = HostCosts()
+"""A host that takes no time: the GPU alone decides."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuCosts:
     """One model on one GPU, as the engine needs it."""
 

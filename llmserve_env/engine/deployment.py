@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llmserve_env.engine.costs import GpuCosts
+from llmserve_env.engine.costs import NO_HOST, GpuCosts, HostCosts
 
 MAX_CLASSES = 8
 MAX_TOKEN_BUDGET = 16_384
@@ -36,6 +36,9 @@ class Deployment:
     """Fresh waiting requests allowed per class and replica; the next one is rejected."""
     bring_up_ps: int = 0
     restart_overhead_ps: int = 0
+    host: HostCosts = NO_HOST
+    graph_max_tokens: int = 512
+    """Largest iteration that was captured as a CUDA graph; larger ones are launched kernel by kernel."""
     num_blocks_override: int | None = None
     """Usable KV blocks at a budget of 1.0, when known; otherwise they follow from memory."""
 
@@ -61,6 +64,7 @@ class Deployment:
                 self.token_budget,
             ),
             (0.0 <= self.watermark_fraction < 1.0, "watermark_fraction must be in [0, 1)", self.watermark_fraction),
+            (self.graph_max_tokens >= 0, "graph_max_tokens must be 0 or more", self.graph_max_tokens),
             (
                 1 <= len(self.waiting_room) <= MAX_CLASSES,
                 f"waiting_room needs 1 to {MAX_CLASSES} classes",

@@ -99,6 +99,10 @@ ITL_BINS = 1280
 ITL_UNIT_SHIFT = 20
 """Inter-token gaps are binned in units of 2**20 ps (about a microsecond), 64 bins per octave."""
 
+FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
+NUM_LAUNCH_MODES = 3
+"""How an iteration is launched, which decides the host's time for it."""
+
 NUM_TIERS = 3
 MAX_KNOTS = 63
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
@@ -135,6 +139,14 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("num_classes", "i8"),
         ("waiting_room", "i8", (MAX_CLASSES,)),
         ("step_every_iteration", "i8"),
+        ("has_host", "i8"),
+        ("front_end_ps", "i8"),
+        ("answer_ps", "i8"),
+        ("admission_ps", "i8"),
+        ("graph_max_tokens", "i8"),
+        ("launch_constants", "i8", (NUM_LAUNCH_MODES, 2)),
+        ("output_constants", "i8", (2,)),
+        ("sampling_constants", "i8", (2,)),
         ("tier_constants", "i8", (NUM_TIERS, 4)),
         ("draft_constants", "i8", (2,)),
         ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)),
@@ -177,6 +189,13 @@ REPLICA_DTYPE = np.dtype(
         ("start_at_ps", "i8"),
         ("end_at_ps", "i8"),
         ("queued_end_at_ps", "i8"),
+        ("done_at_ps", "i8"),
+        ("gpu_start_at_ps", "i8"),
+        ("queued_gpu_start_at_ps", "i8"),
+        ("gpu_ps", "i8"),
+        ("queued_gpu_ps", "i8"),
+        ("num_sequences", "i8"),
+        ("queued_num_sequences", "i8"),
         ("next_deadline_at_ps", "i8"),
         ("tier", "i8"),
         ("in_service", "i8"),

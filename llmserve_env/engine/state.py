@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import Curve
+from llmserve_env.engine.costs import NO_HOST, Curve
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
@@ -82,6 +82,7 @@ DEPLOYMENT_FIELDS = (
     "activation_reserve_bytes",
     "bring_up_ps",
     "restart_overhead_ps",
+    "graph_max_tokens",
 )
 COSTS_FIELDS = (
     "activation_bytes_per_token",
@@ -95,7 +96,7 @@ COSTS_FIELDS = (
 
 def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dict[str, Any]:
     """Every field of DEPLOYMENT_DTYPE and its value."""
-    costs, rooms = deployment.costs, deployment.waiting_room
+    costs, host, rooms = deployment.costs, deployment.host, deployment.waiting_room
     gemm_curves = (*(tier.gemm for tier in costs.tiers), costs.draft.gemm)
     attention_curves = [c for tier in costs.tiers for c in (*tier.decode_attention, tier.prefill_attention)]
     return {
@@ -108,6 +109,15 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         "num_classes": len(rooms),
         "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
         "step_every_iteration": step_every_iteration or deployment.async_scheduling or deployment.prefix_caching,
+        "has_host": host != NO_HOST,
+        "front_end_ps": host.front_end_ps,
+        "answer_ps": host.answer_ps,
+        "admission_ps": host.per_admission_ps,
+        "launch_constants": [
+            (time.base_ps, time.per_sequence_ps) for time in (host.full_graph, host.piecewise_graph, host.no_graph)
+        ],
+        "output_constants": (host.output.base_ps, host.output.per_sequence_ps),
+        "sampling_constants": (host.sampling.base_ps, host.sampling.per_sequence_ps),
         "tier_constants": [
             (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
         ],

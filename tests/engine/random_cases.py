@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, Curve, DraftCosts, GpuCosts, TierCosts
+from llmserve_env.engine.costs import (
+    MAX_SPECULATION_DEPTH,
+    Curve,
+    DraftCosts,
+    GpuCosts,
+    HostCosts,
+    HostTime,
+    TierCosts,
+)
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.request_table import RequestTable
-from llmserve_env.units import NEVER_PS, PS_PER_MS, PS_PER_S
+from llmserve_env.units import NEVER_PS, PS_PER_MS, PS_PER_S, PS_PER_US
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,18 @@ def _costs(rng: np.random.Generator) -> GpuCosts:
     )
 
 
+def _host(rng: np.random.Generator) -> HostCosts:
+    """A host as slow as the GPU, a little slower or a little faster; sometimes one that takes no time."""
+    if rng.random() < 0.4:
+        return HostCosts()
+
+    def time() -> HostTime:
+        return HostTime(int(rng.integers(0, 12)) * PS_PER_MS, int(rng.integers(0, 2_000)) * PS_PER_US)
+
+    delays = [int(rng.integers(0, 9)) * PS_PER_MS for _ in range(3)]
+    return HostCosts(delays[0], delays[1], time(), time(), time(), delays[2], time(), time())
+
+
 def _deployment(rng: np.random.Generator) -> Deployment:
     costs = _costs(rng)
     block_tokens = int(rng.choice([2, 4, 16]))
@@ -95,6 +115,8 @@ def _deployment(rng: np.random.Generator) -> Deployment:
         waiting_room=tuple(int(v) for v in rng.choice([2, 5, 1000], size=3)),
         bring_up_ps=int(rng.integers(0, 400)) * PS_PER_MS,
         restart_overhead_ps=int(rng.integers(0, 100)) * PS_PER_MS,
+        host=_host(rng),
+        graph_max_tokens=int(rng.choice([0, 8, 40, 512])),
         num_blocks_override=None if by_memory else blocks,
     )
 

@@ -6,9 +6,10 @@ from itertools import chain
 
 import numpy as np
 from hypothesis import given
+from numpy.typing import NDArray
 
 from llmserve_env.engine.layout import ABANDONED, FINISHED, PENDING, REJECTED, RUNNING, TRANSFERRING, WAITING
-from tests.engine.random_cases import random_case
+from tests.engine.random_cases import Case, random_case
 from tests.laws.observing import (
     counted,
     engine_of,
@@ -24,6 +25,12 @@ from tests.laws.observing import (
 ENDS = {"finished": FINISHED, "rejected": REJECTED, "abandoned": ABANDONED}
 
 
+def seen_at_ps(case: Case) -> NDArray[np.int64]:
+    """When requests have passed the front end."""
+    at_ps: NDArray[np.int64] = case.requests.arrival_at_ps + case.deployment.host.front_end_ps
+    return at_ps
+
+
 @given(seed=seeds)
 @law
 def test_every_request_is_in_exactly_one_place(seed: int) -> None:
@@ -32,7 +39,7 @@ def test_every_request_is_in_exactly_one_place(seed: int) -> None:
     for _ in windows_of(engine, case):
         status = engine.request_records()["status"]
         places = {
-            PENDING: np.flatnonzero(case.requests.arrival_at_ps >= engine.now_ps).tolist(),
+            PENDING: np.flatnonzero(seen_at_ps(case) >= engine.now_ps).tolist(),
             RUNNING: list(chain.from_iterable(running_ids(engine))),
             WAITING: list(chain.from_iterable(waiting_ids(engine))),
             TRANSFERRING: transferring_ids(engine),
@@ -52,7 +59,7 @@ def test_offered_requests_are_counted_once_at_every_window(seed: int) -> None:
         for name in totals:
             totals[name] += counted(engine, name)
         status = engine.request_records()["status"]
-        assert totals["arrived"] == int((case.requests.arrival_at_ps < engine.now_ps).sum())
+        assert totals["arrived"] == int((seen_at_ps(case) < engine.now_ps).sum())
         assert {name: totals[name] for name in ENDS} == {name: int((status == end).sum()) for name, end in ENDS.items()}
         still_here = int(np.isin(status, (WAITING, RUNNING, TRANSFERRING)).sum())
         assert totals["arrived"] == still_here + sum(totals[name] for name in ENDS)

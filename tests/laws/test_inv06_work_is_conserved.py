@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 
+from llmserve_env.engine.costs import NO_HOST
 from tests.engine.random_cases import random_case
 from tests.laws.observing import counted, engine_of, is_executing, law, log_of, seeds, serve_logged, windows_of
 from tests.laws.plain_cases import steady_case
@@ -28,8 +29,8 @@ def test_a_replica_with_work_is_executing_or_not_available(seed: int) -> None:
 
 @given(seed=seeds)
 @law
-def test_between_two_iterations_there_is_time_only_when_nobody_is_there(seed: int) -> None:
-    case = steady_case(seed)
+def test_without_a_host_there_is_time_between_two_iterations_only_when_nobody_is_there(seed: int) -> None:
+    case = steady_case(seed, host=NO_HOST)
     engine = serve_logged(case)
     _, _, start, end = log_of(engine).steps.T
     records, arrivals = engine.request_records(), case.requests.arrival_at_ps
@@ -42,9 +43,20 @@ def test_between_two_iterations_there_is_time_only_when_nobody_is_there(seed: in
 
 @given(seed=seeds)
 @law
-def test_busy_time_is_the_time_of_the_iterations(seed: int) -> None:
-    case = steady_case(seed)
+def test_without_a_host_busy_time_is_the_time_of_the_iterations(seed: int) -> None:
+    case = steady_case(seed, host=NO_HOST)
     engine = serve_logged(case)
     _, _, start, end = log_of(engine).steps.T
     assert counted(engine, "busy_ps") == int((end - start).sum())
     assert counted(engine, "iterations") == len(start)
+
+
+@given(seed=seeds)
+@law
+def test_a_host_adds_time_to_iterations_and_none_to_busy_time(seed: int) -> None:
+    case = steady_case(seed)
+    engine = serve_logged(case)
+    _, scheduled, start, end = log_of(engine).steps.T
+    assert counted(engine, "busy_ps") <= int((end - start).sum())
+    assert (start >= scheduled).all()
+    assert (start[1:] >= end[:-1]).all()

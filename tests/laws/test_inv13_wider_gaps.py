@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from llmserve_env.engine.costs import Curve, DraftCosts, GpuCosts, TierCosts
+from llmserve_env.engine.costs import Curve, DraftCosts, GpuCosts, HostCosts, HostTime, TierCosts
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.request_table import RequestTable
@@ -21,7 +21,7 @@ from tests.laws.plain_cases import LONG_AFTER_PS, ONE_BY_ONE, patient, plain_dep
 
 NOTHING_LOOKS_AT_THE_QUEUE = {"long_prefill_threshold": 0, "waiting_room": (1_000,) * 8, "num_blocks_override": 10_000}
 
-Times = TypeVar("Times", TierCosts, DraftCosts)
+Times = TypeVar("Times", TierCosts, DraftCosts, HostCosts, HostTime)
 
 
 def first_tokens(case: Case, requests: RequestTable, knobs: ServingKnobs) -> NDArray[np.int64]:
@@ -65,7 +65,14 @@ def test_slower_hardware_and_slower_clients_stretch_every_time(seed: int, factor
         ttft_slo_ps=factor * requests.ttft_slo_ps,
     )
     slow = Case(
-        replace(case.deployment, costs=slower(case.deployment.costs, factor)), slow_requests, case.windows, case.seed
+        replace(
+            case.deployment,
+            costs=slower(case.deployment.costs, factor),
+            host=stretched(case.deployment.host, factor),
+        ),
+        slow_requests,
+        case.windows,
+        case.seed,
     )
     fast_records, slow_records = serve_case(case).request_records(), serve_case(slow).request_records()
     assert slow_records["status"].tolist() == fast_records["status"].tolist()
@@ -88,6 +95,8 @@ def stretched(costs: Times, factor: int) -> Times:
             changes[name] = stretched_curve(value, factor)
         elif isinstance(value, tuple):
             changes[name] = tuple(stretched_curve(curve, factor) for curve in value)
+        elif isinstance(value, HostTime):
+            changes[name] = stretched(value, factor)
         elif name.endswith("_ps"):
             changes[name] = factor * value
     return replace(costs, **changes)

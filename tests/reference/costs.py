@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.costs import Curve, GpuCosts
+from llmserve_env.engine.costs import Curve, GpuCosts, HostTime
 
 from .request import DECODE, Work
 
@@ -44,6 +44,11 @@ def iteration_ps(costs: GpuCosts, tier: int, depth: int, works: list[Work]) -> i
     if depth > 0 and prefill_tokens > 0:
         time_ps += curve_ps(costs.draft.gemm, prefill_tokens)
     return time_ps
+
+
+def host_ps(time: HostTime, num_sequences: int) -> int:
+    """Host time for a batch."""
+    return time.base_ps + time.per_sequence_ps * num_sequences
 
 
 def seconds_of_bytes_ps(num_bytes: int, bytes_per_s: int) -> int:

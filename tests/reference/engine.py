@@ -112,7 +112,7 @@ class ReferenceEngine:
             times.append(self.reloading.available_at_ps)
         times += [at_ps for at_ps, _, _ in self.context.handoffs]
         if self.next_arrival < len(self.requests):
-            times.append(self.requests[self.next_arrival].arrival_at_ps)
+            times.append(self.requests[self.next_arrival].arrival_at_ps + self.context.deployment.host.front_end_ps)
         return min(times)
 
     def _handle_one_event(self, t: int) -> None:

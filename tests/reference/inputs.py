@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from llmserve_env.engine.costs import GpuCosts
+from llmserve_env.engine.costs import GpuCosts, HostCosts
 
 from .request import Item
 
@@ -62,6 +62,10 @@ class Deployment(Protocol):
     def bring_up_ps(self) -> int: ...
     @property
     def restart_overhead_ps(self) -> int: ...
+    @property
+    def host(self) -> HostCosts: ...
+    @property
+    def graph_max_tokens(self) -> int: ...
     @property
     def num_blocks_override(self) -> int | None: ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, Curve, DraftCosts, GpuCosts, TierCosts
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, NO_HOST, Curve, DraftCosts, GpuCosts, HostCosts, TierCosts
 
 from .inputs import NEVER
 
@@ -69,6 +69,8 @@ class PlainDeployment:
     waiting_room: tuple[int, ...] = (1000,) * 8
     bring_up_ps: int = 0
     restart_overhead_ps: int = 0
+    host: HostCosts = NO_HOST
+    graph_max_tokens: int = 512
     num_blocks_override: int | None = 1000
 
 

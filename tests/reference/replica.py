@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .acceptance import num_accepted
 from .context import Context
-from .costs import seconds_of_bytes_ps
+from .costs import host_ps, seconds_of_bytes_ps
 from .kv_cache import KvPool
 from .request import DECODE, ENDED, FINISHED, RUNNING, TRANSFERRING, WAITING, Iteration, Request, Work
 from .scheduling import Scheduling
@@ -71,9 +71,9 @@ class Replica:
         max_scheduled = 2 if self.context.deployment.async_scheduling else 1
         while True:
             if self.iterations and (len(self.iterations) == max_scheduled or self.must_wait_for_end):
-                if self.iterations[0].end_ps > until_ps:
+                if self._done_ps() > until_ps:
                     return
-                self._complete(self.iterations.pop(0))
+                self._complete()
                 continue
             if self.free_at_ps >= until_ps:
                 return
@@ -140,14 +140,21 @@ class Replica:
         elif self.load > 0 and not scheduling.preempted:
             raise AssertionError(f"replica {self.index} has requests at {self.free_at_ps} ps and schedules none")
 
-    def _complete(self, iteration: Iteration) -> None:
+    def _done_ps(self) -> int:
+        """When the oldest iteration's output is taken in: after the GPU has it and the host has launched the next."""
+        iteration = self.iterations[0]
+        output_ps = host_ps(self.context.deployment.host.output, len(iteration.works))
+        return max(iteration.end_ps, self.free_at_ps) + output_ps
+
+    def _complete(self) -> None:
+        done_ps, iteration = self._done_ps(), self.iterations.pop(0)
         self.must_wait_for_end = False
-        self.free_at_ps = iteration.end_ps
+        self.free_at_ps = done_ps
         for work in iteration.works:
             if work.kind != DECODE:
                 self.context.counters.prefill_tokens += work.n_tokens
             if work.emits and work.request.status not in ENDED:
-                self._emit(work, iteration.end_ps)
+                self._emit(work, done_ps)
 
     def _emit(self, work: Work, end_ps: int) -> None:
         request, context = work.request, self.context
@@ -155,9 +162,10 @@ class Replica:
         emitted_now = min(1 + accepted, request.output_tokens - request.emitted)
         known_before = request.known
         request.emitted += emitted_now
-        request.token_times_ps += [end_ps] * emitted_now
+        told_ps = end_ps + context.deployment.host.answer_ps
+        request.token_times_ps += [told_ps] * emitted_now
         if request.first_token_at_ps < 0:
-            request.first_token_at_ps = end_ps
+            request.first_token_at_ps = told_ps
         context.counters.output_tokens += emitted_now
         context.counters.drafted_tokens += work.drafts
         context.counters.accepted_tokens += accepted
@@ -171,7 +179,7 @@ class Replica:
                 self.pool.enter_keys(request, request.computed - request.in_flight_tokens)
 
         if request.emitted == request.output_tokens:
-            self.end(request, FINISHED, end_ps)
+            self.end(request, FINISHED, told_ps)
             context.counters.finished += 1
         elif self.is_prefill and request.status == RUNNING:
             self._hand_off(request, known_before, end_ps)

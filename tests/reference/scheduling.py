@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from .costs import iteration_ps, seconds_of_bytes_ps
+from .costs import host_ps, iteration_ps, seconds_of_bytes_ps
 from .kv_cache import Block
 from .request import (
     ABANDONED,
@@ -37,6 +37,7 @@ class Scheduling:
         self.works: list[Work] = []
         self.preempted: list[int] = []
         self.out_of_memory = False
+        self.num_admitted = 0
         self.budget = self.deployment.token_budget if self.knobs.token_budget is None else self.knobs.token_budget
         self.depth = self.knobs.speculation_depth
         self.lookahead = self.depth if self.deployment.draft_lookahead else 0
@@ -192,6 +193,7 @@ class Scheduling:
         request.transferred = False
         request.computed = computed
         self._schedule_work(request, n, kind)
+        self.num_admitted += 1
 
     def _memory_bytes(self) -> int:
         """Step 4: what the card holds while this batch runs."""
@@ -225,9 +227,13 @@ class Scheduling:
             if work.emits and self.deployment.async_scheduling:
                 request.in_flight_tokens += 1 + work.drafts
         time_ps = iteration_ps(self.deployment.costs, self.replica.tier, self.depth, self.works)
+        time_ps += host_ps(self.deployment.host.sampling, len(self.works))
+        launched_ps, first_kernel_ps = self._launch_times()
         executing = self.replica.iterations
-        start_ps = executing[-1].end_ps if executing else self.s
-        executing.append(Iteration(start_ps, start_ps + time_ps, self.works))
+        start_ps = max(first_kernel_ps, executing[-1].end_ps) if executing else first_kernel_ps
+        end_ps = max(start_ps + time_ps, launched_ps)
+        executing.append(Iteration(start_ps, end_ps, self.works))
+        self.replica.free_at_ps = launched_ps
         self.context.counters.iterations += 1
         self.context.counters.busy_ps += time_ps
         if self.context.on_iteration is not None:
@@ -236,9 +242,23 @@ class Scheduling:
                 self.replica.index,
                 self.s,
                 start_ps,
-                start_ps + time_ps,
+                end_ps,
                 items,
                 free_before,
                 self.pool.num_free,
                 self.preempted,
             )
+
+    def _launch_times(self) -> tuple[int, int]:
+        """When the host has launched the iteration, and when the GPU can begin with it."""
+        host, num_sequences = self.deployment.host, len(self.works)
+        admission_ps = host.per_admission_ps * self.num_admitted
+        if sum(work.n_tokens for work in self.works) > self.deployment.graph_max_tokens:
+            mode = host.no_graph
+        elif all(work.kind == DECODE for work in self.works):
+            mode = host.full_graph
+        else:
+            mode = host.piecewise_graph
+        launch_ps = host_ps(mode, num_sequences) + admission_ps
+        graph_ps = host_ps(host.full_graph, num_sequences) + admission_ps
+        return self.s + launch_ps, self.s + min(launch_ps, graph_ps)

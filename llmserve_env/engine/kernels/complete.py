@@ -8,6 +8,7 @@ from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
+from llmserve_env.engine.kernels.latency import output_ps
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
 from llmserve_env.engine.kernels.recording import count_gaps, finish, first_token
@@ -19,12 +20,16 @@ from llmserve_env.rng import SPECULATION_STREAM
 
 @kernel
 def complete(sim, r):
-    """Process the output of the executing iteration; the queued one, if any, starts executing."""
+    """Process the output of the executing iteration; the queued one, if any, starts executing.
+
+    Tokens carry the time at which clients have them.
+    """
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     executing, queued = batch.executing, batch.queued
-    end, duration, plain = replica.end_at_ps, replica.end_at_ps - replica.start_at_ps, replica.num_plain
+    done, plain = replica.done_at_ps, replica.num_plain
+    duration, end = done - replica.start_at_ps, done + sim.deployment.answer_ps
     sim.window.prefill_tokens += replica.prefill_tokens
-    replica.free_at_ps = end
+    replica.free_at_ps = done
     replica.may_queue = 1
     are_all_plain = plain == replica.num_running and replica.num_stale == 0
     if replica.num_stale > 0:
@@ -43,14 +48,25 @@ def complete(sim, r):
         count_gaps(sim.window, duration, plain)
         advance_plain(sim, r, plain, 1, end)
     replica.num_plain = 0
-    replica.start_at_ps, replica.end_at_ps = end, replica.queued_end_at_ps
+    replica.start_at_ps, replica.end_at_ps = done, replica.queued_end_at_ps
     replica.prefill_tokens = replica.queued_prefill_tokens
     replica.queued_end_at_ps = -1
     replica.queued_prefill_tokens = 0
     if replica.end_at_ps >= 0:
+        replica.done_at_ps = replica.end_at_ps
+        if sim.deployment.has_host:
+            follow_queued(sim.deployment, replica, done)
         for i in range(replica.num_running):
             executing.tokens[i], executing.drafts[i] = queued.tokens[i], queued.drafts[i]
             queued.tokens[i] = 0
+
+
+@rare_kernel
+def follow_queued(deployment, replica, done):
+    """The queued iteration is the executing one now, and its output will be taken in after `done`."""
+    replica.gpu_start_at_ps, replica.gpu_ps = replica.queued_gpu_start_at_ps, replica.queued_gpu_ps
+    replica.num_sequences = replica.queued_num_sequences
+    replica.done_at_ps = max(replica.end_at_ps, done) + output_ps(deployment, replica.num_sequences)
 
 
 @kernel
@@ -165,7 +181,7 @@ def hand_off(sim, q, emitted, computed, end):
     sim.progress[q].is_transferred = 1
     sim.progress[q].last_token_at_ps = end
     delay = seconds_for_bytes_ps(computed * deployment.kv_bytes_per_token, deployment.kv_transfer_bytes_per_s)
-    insert_handoff(sim, q, end + delay)
+    insert_handoff(sim, q, end - deployment.answer_ps + delay)
 
 
 @rare_kernel

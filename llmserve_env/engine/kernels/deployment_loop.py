@@ -25,11 +25,10 @@ def next_event(sim):
         at, kind = sim.replicas[environment.reloading].available_at_ps, RELOADED
     if environment.handoff_head >= 0 and sim.progress[environment.handoff_head].handoff_at_ps < at:
         at, kind = sim.progress[environment.handoff_head].handoff_at_ps, HANDOFF
-    if (
-        environment.next_arrival < environment.num_requests
-        and sim.requests[environment.next_arrival].arrival_at_ps < at
-    ):
-        at, kind = sim.requests[environment.next_arrival].arrival_at_ps, ARRIVAL
+    if environment.next_arrival < environment.num_requests:
+        arrives_at = sim.requests[environment.next_arrival].arrival_at_ps + sim.deployment.front_end_ps
+        if arrives_at < at:
+            at, kind = arrives_at, ARRIVAL
     return at, kind
 
 
@@ -39,7 +38,7 @@ def is_settled(sim, r, until_ps):
     replica = sim.replicas[r]
     if replica.end_at_ps < 0:
         return replica.num_running + replica.num_waiting == 0
-    return replica.end_at_ps > until_ps and not sim.deployment.async_scheduling
+    return replica.done_at_ps > until_ps and not sim.deployment.async_scheduling
 
 
 @entry_point

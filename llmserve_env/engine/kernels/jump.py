@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
-from llmserve_env.engine.kernels.latency import iteration_ps, segment
+from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps, segment
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
 from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
 
@@ -72,8 +72,15 @@ def jump(sim, r, until_ps):
     curve = deployment.curves[replica.tier * NUM_CURVES]
     knot = segment(curve, context)
     most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
-    first = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
-    growth = curve[2, knot] * n
+    gpu = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
+    launch = lead = output = 0
+    if deployment.has_host:
+        launch, lead = host_ps(deployment, n, 0, n, 0)
+        output = output_ps(deployment, n)
+        if lead + gpu < launch:
+            # The host binds until the context has grown, so these iterations form no series.
+            return False
+    first, growth = lead + gpu + output, curve[2, knot] * n
     ended = most_within(first, growth, until_ps - at, most)
     if replica.next_deadline_at_ps < until_ps:
         most = min(most, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))
@@ -83,16 +90,21 @@ def jump(sim, r, until_ps):
     if started == 0 or not hold_more(deployment, replica, n, started):
         return False
     window.iterations += started
-    window.busy_ps += total_ps(first, growth, started)
+    window.busy_ps += total_ps(gpu, growth, started)
     window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, replica))
     if ended > 0:
         count_series(window, n, first, growth, ended)
-        advance_plain(sim, r, n, ended, at + time)
+        advance_plain(sim, r, n, ended, at + time + deployment.answer_ps)
     replica.free_at_ps = at + time
     if started > ended:
         replica.num_plain = n
         replica.start_at_ps = at + time
-        replica.end_at_ps = at + total_ps(first, growth, started)
+        replica.free_at_ps = at + time + launch
+        replica.end_at_ps = at + time + lead + gpu + growth * ended
+        replica.done_at_ps = replica.end_at_ps + output
+        if deployment.has_host:
+            replica.gpu_start_at_ps, replica.gpu_ps = at + time + lead, gpu + growth * ended
+            replica.num_sequences = n
         replica.prefill_tokens = 0
     return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.layout import NUM_CURVES, NUM_TIERS, PREFILL_CURVE
+from llmserve_env.engine.layout import FULL_GRAPH, NO_GRAPH, NUM_CURVES, NUM_TIERS, PIECEWISE_GRAPH, PREFILL_CURVE
 
 
 @kernel
@@ -58,4 +58,35 @@ def iteration_ps(
         time += evaluate(deployment.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
     if depth > 0:
         time += draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens)
-    return time
+    return time + deployment.sampling_constants[0] + deployment.sampling_constants[1] * sequences
+
+
+@kernel
+def launch_mode(deployment, tokens, prefill_tokens):
+    """How an iteration is launched: as one graph, piece by piece around attention, or kernel by kernel."""
+    if tokens > deployment.graph_max_tokens:
+        return NO_GRAPH
+    return FULL_GRAPH if prefill_tokens == 0 else PIECEWISE_GRAPH
+
+
+@kernel
+def launch_ps(deployment, mode, sequences, admissions):
+    """Host time to schedule and launch an iteration."""
+    constants = deployment.launch_constants
+    return constants[mode, 0] + constants[mode, 1] * sequences + deployment.admission_ps * admissions
+
+
+@kernel
+def host_ps(deployment, tokens, prefill_tokens, sequences, admissions):
+    """(time to schedule and launch an iteration, part of it before the GPU has its first kernel).
+
+    A graph is launched as a whole; in the other modes the GPU begins while the host launches on.
+    """
+    launch = launch_ps(deployment, launch_mode(deployment, tokens, prefill_tokens), sequences, admissions)
+    return launch, min(launch, launch_ps(deployment, FULL_GRAPH, sequences, admissions))
+
+
+@kernel
+def output_ps(deployment, sequences):
+    """Host time to take the output of an iteration in."""
+    return deployment.output_constants[0] + deployment.output_constants[1] * sequences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_item, log_iteration
-from llmserve_env.engine.kernels.latency import iteration_ps
+from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps
 from llmserve_env.engine.kernels.restart import run_out_of_memory
 from llmserve_env.engine.layout import NO_OUTPUT
 
@@ -41,17 +41,22 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
     )
     sim.window.iterations += 1
     sim.window.busy_ps += time
-    start = at_ps
+    start = max(at_ps, replica.end_at_ps)
+    end = start + time
+    if deployment.has_host:
+        admissions = replica.num_running - before_admission
+        start, end = launch_on_host(sim, r, at_ps, time, tokens, prefill_tokens, sequences, admissions)
     if replica.end_at_ps >= 0:
-        start = replica.end_at_ps
-        replica.queued_end_at_ps = start + time
+        replica.queued_end_at_ps = end
         replica.queued_prefill_tokens = prefill_tokens
     else:
-        replica.start_at_ps = start
-        replica.end_at_ps = start + time
+        replica.start_at_ps, replica.end_at_ps = at_ps, end
         replica.prefill_tokens = prefill_tokens
+        replica.done_at_ps = end
+        if deployment.has_host:
+            replica.done_at_ps += output_ps(deployment, sequences)
     if sim.log.size > 0:
-        log_iteration(sim, r, at_ps, start, start + time, free_before)
+        log_iteration(sim, r, at_ps, start, end, free_before)
 
 
 @kernel
@@ -94,3 +99,24 @@ def is_decode_item(sim, r, i, computed, is_admission):
     if computed >= target:
         return True
     return not is_admission and computed == target - 1 and target > sim.requests[batch.request[i]].prompt_tokens
+
+
+@rare_kernel
+def launch_on_host(sim, r, at_ps, gpu_ps, tokens, prefill_tokens, sequences, admissions):
+    """The host launches an iteration of so much GPU time; returns when it starts and ends on the GPU."""
+    deployment, replica = sim.deployment, sim.replicas[r]
+    launch, lead = host_ps(deployment, tokens, prefill_tokens, sequences, admissions)
+    start = max(at_ps + lead, replica.end_at_ps)
+    # A GPU that is faster than the host has its last kernel only when the host has launched it.
+    end = max(start + gpu_ps, at_ps + launch)
+    replica.free_at_ps = at_ps + launch
+    if replica.end_at_ps >= 0:
+        replica.queued_gpu_start_at_ps, replica.queued_gpu_ps = start, gpu_ps
+        replica.queued_num_sequences = sequences
+        # The host takes the output in only after it has launched the next iteration.
+        if replica.free_at_ps > replica.end_at_ps:
+            replica.done_at_ps = replica.free_at_ps + output_ps(deployment, replica.num_sequences)
+    else:
+        replica.gpu_start_at_ps, replica.gpu_ps = start, gpu_ps
+        replica.num_sequences = sequences
+    return start, end

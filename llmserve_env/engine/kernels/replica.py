@@ -17,10 +17,11 @@ def advance_replica(sim, r, until_ps):
     replica = sim.replicas[r]
     for _ in range(MAX_ROUNDS_PER_CALL):
         if replica.end_at_ps >= 0:
-            wants_second = sim.deployment.async_scheduling and replica.may_queue and replica.queued_end_at_ps < 0
-            if wants_second and replica.free_at_ps < until_ps:
+            if sim.deployment.async_scheduling and replica.may_queue and replica.queued_end_at_ps < 0:
+                if replica.free_at_ps >= until_ps:
+                    return
                 replica.may_queue = 0
-            elif replica.end_at_ps > until_ps:
+            elif replica.done_at_ps > until_ps:
                 return
             else:
                 complete(sim, r)

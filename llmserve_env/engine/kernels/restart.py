@@ -23,12 +23,23 @@ def seconds_for_bytes_ps(num_bytes, bytes_per_s):
 
 
 @rare_kernel
+def busy_after_ps(deployment, replica, now_ps):
+    """GPU time of the executing and the queued iteration that lies after `now_ps`."""
+    if not deployment.has_host:
+        return max(max(replica.end_at_ps, replica.queued_end_at_ps) - now_ps, 0)
+    after = 0
+    if replica.end_at_ps >= 0:
+        after += min(max(replica.gpu_start_at_ps + replica.gpu_ps - now_ps, 0), replica.gpu_ps)
+    if replica.queued_end_at_ps >= 0:
+        after += min(max(replica.queued_gpu_start_at_ps + replica.queued_gpu_ps - now_ps, 0), replica.queued_gpu_ps)
+    return after
+
+
+@rare_kernel
 def lose_iterations(sim, r, at_ps):
     """Forget what is executing and queued; the part not run yet is not busy time."""
     replica = sim.replicas[r]
-    end = max(replica.end_at_ps, replica.queued_end_at_ps)
-    if end > at_ps:
-        sim.window.busy_ps -= end - at_ps
+    sim.window.busy_ps -= busy_after_ps(sim.deployment, replica, at_ps)
     replica.start_at_ps = replica.end_at_ps = replica.queued_end_at_ps = -1
     replica.prefill_tokens = replica.queued_prefill_tokens = 0
     for i in range(replica.num_stale):

@@ -42,7 +42,7 @@ def route(sim, q, at_ps, excluded):
 @kernel
 def arrive(sim, q):
     """A client sends request q: it waits at a replica, or its class's waiting room there is full."""
-    at, k = sim.requests[q].arrival_at_ps, sim.requests[q].priority
+    at, k = sim.requests[q].arrival_at_ps + sim.deployment.front_end_ps, sim.requests[q].priority
     count_arrival(sim, q)
     r = route(sim, q, at, -1)
     if sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:

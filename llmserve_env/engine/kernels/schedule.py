@@ -132,6 +132,6 @@ def mark_stalled(sim, r, at_ps, iteration, first):
         progress = sim.progress[batch.request[i]]
         is_decoding = batch.computed[i] >= batch.target[i] and batch.in_flight[i] == 0
         if iteration.tokens[i] == 0 and is_decoding and progress.last_token_at_ps < 0:
-            progress.last_token_at_ps = at_ps
+            progress.last_token_at_ps = at_ps + sim.deployment.answer_ps
             progress.is_stalled = 1
             replica.num_stalled += 1

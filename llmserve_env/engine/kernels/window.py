@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.recording import judge
+from llmserve_env.engine.kernels.restart import busy_after_ps
 from llmserve_env.engine.layout import ITL_BINS, MAX_CLASSES, NUM_TIERS, SPLIT_OFF
 from llmserve_env.units import PPM, PS_PER_MS
 
@@ -39,9 +40,7 @@ def close_window(sim):
     carry = 0
     for r in range(sim.replicas.shape[0]):
         replica = sim.replicas[r]
-        end = max(replica.end_at_ps, replica.queued_end_at_ps)
-        if end > now:
-            carry += end - now
+        carry += busy_after_ps(sim.deployment, replica, now)
         is_billed = r < sim.deployment.num_replicas or environment.split != SPLIT_OFF
         if is_billed:
             window.in_service_ps += length
