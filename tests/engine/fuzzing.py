@@ -106,8 +106,9 @@ def fuzz_case(seed: int) -> Counter[str]:
 def check(engine: Engine, tokens: int, length_ps: int) -> None:
     """The laws that can be seen at the end of a window; docs/invariants.md numbers them."""
     records, requests = engine.request_records(), engine.state.requests[0]
+    seen_at_ps = requests["arrival_at_ps"] + engine.deployment.host.front_end_ps
     expected = {
-        PENDING: np.flatnonzero(requests["arrival_at_ps"] >= engine.now_ps).tolist(),
+        PENDING: np.flatnonzero(seen_at_ps >= engine.now_ps).tolist(),
         RUNNING: sorted(q for ids in running_ids(engine) for q in ids),
         WAITING: sorted(q for ids in waiting_ids(engine) for q in ids),
         TRANSFERRING: sorted(transferring_ids(engine)),
