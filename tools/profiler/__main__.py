@@ -17,10 +17,11 @@ from tools.profiler import grid
 from tools.profiler.architectures import ARCHITECTURES, DRAFT_OF
 from tools.profiler.decoder import Decoder
 from tools.profiler.machine import machine_facts, small_costs
+from tools.profiler.schemes import SCHEMES, available
 from tools.profiler.timing import time_iteration
 from tools.profiler.verify import check_kernels
 
-TIERS = ("FP16", "INT8", "INT4")
+TIERS = tuple(SCHEMES)
 DRAFT_CACHE_TOKENS = 270_336
 TRAINING_SEED = 1000
 """Separates the random iterations of the fit from the held-out ones."""
@@ -32,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.profiler", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the measurements")
     parser.add_argument("--model", default="llama-3-8b", choices=sorted(DRAFT_OF))
-    parser.add_argument("--tiers", nargs="+", default=list(TIERS), choices=TIERS)
+    parser.add_argument("--tiers", nargs="+", default=available(), choices=TIERS)
     parser.add_argument("--quick", action="store_true", help="time only a dozen well-known iterations per tier")
     parser.add_argument("--held-out", type=int, default=60, help="random held-out iterations per tier")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random iterations")
@@ -52,7 +53,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {
         "format_version": 1,
         "machine": machine_facts(),
-        "kernel_errors": check_kernels(),
+        "kernel_errors": check_kernels(options.tiers),
         "points": [],
     }
 
@@ -70,7 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         save(f"{tier} done")
     del decoder
     torch.cuda.empty_cache()
-    if not (options.quick or options.only_random):
+    if "FP16" in options.tiers and not (options.quick or options.only_random):
         draft = DRAFT_OF[options.model]
         model = Decoder(draft, DRAFT_CACHE_TOKENS, ("FP16",), greedy=True)
         results["points"] += _time_points(model, draft.name, "FP16", grid.draft_points(), options.budget_ms)

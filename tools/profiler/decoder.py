@@ -1,16 +1,18 @@
-"""A Llama-style decoder with random weights, in three quantization tiers: one call of `run` is one iteration."""
+"""A Llama-style decoder with random weights, in several quantization tiers: one call of `run` is one iteration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.functional import linear
 
-from tools.profiler import attention, fused, int4_gemm, int8_gemm
+from tools.profiler import attention, fused
 from tools.profiler.architectures import Architecture
 from tools.profiler.grid import Point
+from tools.profiler.schemes import SCHEMES
 from tools.profiler.timing import fastest
 
 TOKEN_BUCKETS = (1, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192)
@@ -58,12 +60,8 @@ class Decoder:
         scratch = torch.empty(max(n * k for n, k in a.linears), dtype=torch.bfloat16, device="cuda")
         for _ in range(a.layers):
             plain = [_random(n, k) for n, k in a.linears]
-            if "FP16" in tiers:
-                self.weights["FP16"].append(plain)
-            if "INT8" in tiers:
-                self.weights["INT8"].append([int8_gemm.quantize_weight(w) for w in plain])
-            if "INT4" in tiers:
-                self.weights["INT4"].append([int4_gemm.quantize_weight(w, scratch) for w in plain])
+            for tier in tiers:
+                self.weights[tier].append([SCHEMES[tier].weight(w, scratch) for w in plain])
         self.gemms: dict[tuple[str, int, int], Any] = {}
         self.gemm_times: dict[str, dict[str, float]] = {}
         self.attention_chosen: dict[tuple[Any, ...], str] = {}
@@ -120,17 +118,17 @@ class Decoder:
         residual: torch.Tensor,
         batch: Batch,
     ) -> torch.Tensor:
-        int8 = tier == "INT8"
-        norm = fused.add_norm_quantize if int8 else fused.add_norm
+        dtype = SCHEMES[tier].activations
+        norm: Any = fused.add_norm if dtype is None else partial(fused.add_norm_quantize, dtype=dtype)
         qkv = gemms[0](norm(x, residual, self.norms[2 * layer]), weights[0])
         keys, values = self.keys[layer], self.values[layer]
         a = self.architecture
         fused.rotate(qkv, batch.positions, a.heads, a.kv_heads, a.head_dim)
         fused.write_cache(qkv, batch.slots, keys, values, a.heads)
         attended = self._attend(qkv, keys, values, batch)
-        x = gemms[1](fused.quantize(attended) if int8 else attended, weights[1])
+        x = gemms[1](attended if dtype is None else fused.quantize(attended, dtype), weights[1])
         gate_up = gemms[2](norm(x, residual, self.norms[2 * layer + 1]), weights[2])
-        return gemms[3]((fused.swiglu_quantize if int8 else fused.swiglu)(gate_up), weights[3])
+        return gemms[3](fused.swiglu(gate_up) if dtype is None else fused.swiglu_quantize(gate_up, dtype), weights[3])
 
     def _attend(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: Batch) -> torch.Tensor:
         parts = []
@@ -188,13 +186,12 @@ class Decoder:
         for i, (outputs, inputs) in enumerate(self.architecture.linears):
             if (tier, i, bucket) in self.gemms:
                 continue
-            if tier == "FP16":
-                self.gemms[tier, i, bucket] = linear
+            candidates, dtype = SCHEMES[tier].candidates(bucket), SCHEMES[tier].activations
+            if len(candidates) == 1:
+                self.gemms[tier, i, bucket] = next(iter(candidates.values()))
                 continue
-            module = int8_gemm if tier == "INT8" else int4_gemm
             x = _random(bucket, inputs, std=1.0)
-            operand = fused.quantize(x) if tier == "INT8" else x
-            candidates = module.candidates(bucket)
+            operand = x if dtype is None else fused.quantize(x, dtype)
 
             def probe(gemm: Any, i: int = i, operand: Any = operand) -> None:
                 for layer in self.weights[tier][:PROBED_LAYERS]:

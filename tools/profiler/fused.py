@@ -11,8 +11,23 @@ ROPE_LOG2_THETA = 18.931568569324174
 """log2 of Llama 3's rotary base, 500,000."""
 
 
+LIMITS = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+"""Largest number of each 8-bit type of activations."""
+
+
 @triton.jit
-def _add_norm(x, residual, weight, out, scales, epsilon, HIDDEN: tl.constexpr, QUANTIZE: tl.constexpr):
+def _store_quantized(out, scales, row, columns, value, mask, WIDTH: tl.constexpr, LIMIT: tl.constexpr):
+    """Store a row in 8 bits and its scale."""
+    scale = tl.maximum(tl.max(tl.abs(value), 0), 1e-8) / LIMIT
+    tl.store(scales + row, scale)
+    scaled = value / scale
+    if LIMIT == 127.0:
+        scaled = tl.floor(scaled + 0.5)
+    tl.store(out + row * WIDTH + columns, scaled.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _add_norm(x, residual, weight, out, scales, epsilon, HIDDEN: tl.constexpr, LIMIT: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, HIDDEN)
     here = row * HIDDEN + columns
@@ -20,10 +35,8 @@ def _add_norm(x, residual, weight, out, scales, epsilon, HIDDEN: tl.constexpr, Q
     tl.store(residual + here, total)
     inverse = tl.rsqrt(tl.sum(total * total, 0) / HIDDEN + epsilon)
     normed = total * inverse * tl.load(weight + columns).to(tl.float32)
-    if QUANTIZE:
-        scale = tl.maximum(tl.max(tl.abs(normed), 0), 1e-8) / 127.0
-        tl.store(scales + row, scale)
-        tl.store(out + here, tl.floor(normed / scale + 0.5).to(tl.int8))
+    if LIMIT > 0:
+        _store_quantized(out, scales, row, columns, normed, columns < HIDDEN, HIDDEN, LIMIT)
     else:
         tl.store(out + here, normed)
 
@@ -69,27 +82,22 @@ def _swiglu(gate_up, out, FFN: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _swiglu_quantize(gate_up, out, scales, FFN: tl.constexpr, BLOCK: tl.constexpr):
+def _swiglu_quantize(gate_up, out, scales, FFN: tl.constexpr, BLOCK: tl.constexpr, LIMIT: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < FFN
     gate = tl.load(gate_up + row * 2 * FFN + columns, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * FFN + FFN + columns, mask=mask, other=0.0).to(tl.float32)
-    product = gate * tl.sigmoid(gate) * up
-    scale = tl.maximum(tl.max(tl.abs(product), 0), 1e-8) / 127.0
-    tl.store(scales + row, scale)
-    tl.store(out + row * FFN + columns, tl.floor(product / scale + 0.5).to(tl.int8), mask=mask)
+    _store_quantized(out, scales, row, columns, gate * tl.sigmoid(gate) * up, mask, FFN, LIMIT)
 
 
 @triton.jit
-def _quantize(x, out, scales, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _quantize(x, out, scales, WIDTH: tl.constexpr, BLOCK: tl.constexpr, LIMIT: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
-    here = row * WIDTH + columns
-    value = tl.load(x + here, mask=columns < WIDTH, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(value), 0), 1e-8) / 127.0
-    tl.store(scales + row, scale)
-    tl.store(out + here, tl.floor(value / scale + 0.5).to(tl.int8), mask=columns < WIDTH)
+    mask = columns < WIDTH
+    value = tl.load(x + row * WIDTH + columns, mask=mask, other=0.0).to(tl.float32)
+    _store_quantized(out, scales, row, columns, value, mask, WIDTH, LIMIT)
 
 
 @triton.jit
@@ -124,16 +132,16 @@ def add_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> t
     """Add `x` to the residual in place and return its RMS norm."""
     out = torch.empty_like(x)
     hidden = x.shape[1]
-    _add_norm[(x.shape[0],)](x, residual, weight, out, out, EPSILON, HIDDEN=hidden, QUANTIZE=False, num_warps=8)
+    _add_norm[(x.shape[0],)](x, residual, weight, out, out, EPSILON, HIDDEN=hidden, LIMIT=0.0, num_warps=8)
     return out
 
 
-def add_norm_quantize(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> Quantized:
-    """`add_norm` with its result in INT8, one scale per token."""
-    out = torch.empty_like(x, dtype=torch.int8)
+def add_norm_quantize(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype) -> Quantized:
+    """`add_norm` with its result in 8 bits, one scale per token."""
+    out = torch.empty_like(x, dtype=dtype)
     scales = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
     hidden = x.shape[1]
-    _add_norm[(x.shape[0],)](x, residual, weight, out, scales, EPSILON, HIDDEN=hidden, QUANTIZE=True, num_warps=8)
+    _add_norm[(x.shape[0],)](x, residual, weight, out, scales, EPSILON, HIDDEN=hidden, LIMIT=LIMITS[dtype], num_warps=8)
     return out, scales
 
 
@@ -171,22 +179,22 @@ def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def swiglu_quantize(gate_up: torch.Tensor) -> Quantized:
-    """`swiglu` with its result in INT8, one scale per token."""
+def swiglu_quantize(gate_up: torch.Tensor, dtype: torch.dtype) -> Quantized:
+    """`swiglu` with its result in 8 bits, one scale per token."""
     tokens, ffn = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty(tokens, ffn, dtype=torch.int8, device=gate_up.device)
+    out = torch.empty(tokens, ffn, dtype=dtype, device=gate_up.device)
     scales = torch.empty(tokens, dtype=torch.float32, device=gate_up.device)
     block = triton.next_power_of_2(ffn)
-    _swiglu_quantize[(tokens,)](gate_up, out, scales, FFN=ffn, BLOCK=block, num_warps=16)
+    _swiglu_quantize[(tokens,)](gate_up, out, scales, FFN=ffn, BLOCK=block, LIMIT=LIMITS[dtype], num_warps=16)
     return out, scales
 
 
-def quantize(x: torch.Tensor) -> Quantized:
-    """INT8 with one scale per token."""
-    out = torch.empty_like(x, dtype=torch.int8)
+def quantize(x: torch.Tensor, dtype: torch.dtype) -> Quantized:
+    """8 bits with one scale per token."""
+    out = torch.empty_like(x, dtype=dtype)
     scales = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(x.shape[1])
-    _quantize[(x.shape[0],)](x, out, scales, WIDTH=x.shape[1], BLOCK=block, num_warps=8)
+    _quantize[(x.shape[0],)](x, out, scales, WIDTH=x.shape[1], BLOCK=block, LIMIT=LIMITS[dtype], num_warps=8)
     return out, scales
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from tools.profiler import attention, fused, int4_gemm, int8_gemm
+from tools.profiler import attention, fused, int4_gemm, w8a8_gemm
+from tools.profiler.schemes import SCHEMES
 
+GEMM_TOKENS = (1, 16, 31, 64, 100, 300)
 TOLERANCE = 1e-2
 """Relative error of a bf16 result against a 32-bit reference."""
 QUANTIZED_TOLERANCES = {"quantize": 0.05, "INT4 weights": 0.15}
@@ -21,27 +25,26 @@ def _error(out: torch.Tensor, reference: torch.Tensor) -> float:
     return float((out.double() - reference.double()).norm() / reference.double().norm())
 
 
-def _norms() -> dict[str, float]:
+def _norms(types: Sequence[torch.dtype]) -> dict[str, float]:
     x, residual, weight = _random(37, 4096), _random(37, 4096), _random(4096)
     total = x.float() + residual.float()
     normed = total * torch.rsqrt(total.pow(2).mean(1, keepdim=True) + fused.EPSILON) * weight.float()
-    quantized, scales = fused.add_norm_quantize(x, residual.clone(), weight)
     kept = residual.clone()
-    return {
-        "add_norm": _error(fused.add_norm(x, kept, weight), normed),
-        "add_norm residual": _error(kept, total),
-        "add_norm_quantize": _error(quantized.float() * scales[:, None], normed),
-    }
+    errors = {"add_norm": _error(fused.add_norm(x, kept, weight), normed), "add_norm residual": _error(kept, total)}
+    for dtype in types:
+        quantized, scales = fused.add_norm_quantize(x, residual.clone(), weight, dtype)
+        errors[f"add_norm_quantize {dtype}"] = _error(quantized.float() * scales[:, None], normed)
+    return errors
 
 
-def _swiglu() -> dict[str, float]:
+def _swiglu(types: Sequence[torch.dtype]) -> dict[str, float]:
     gate_up = _random(21, 2 * 14336)
     gate, up = gate_up.float().chunk(2, dim=1)
-    quantized, scales = fused.swiglu_quantize(gate_up)
-    return {
-        "swiglu": _error(fused.swiglu(gate_up), silu(gate) * up),
-        "swiglu_quantize": _error(quantized.float() * scales[:, None], silu(gate) * up),
-    }
+    errors = {"swiglu": _error(fused.swiglu(gate_up), silu(gate) * up)}
+    for dtype in types:
+        quantized, scales = fused.swiglu_quantize(gate_up, dtype)
+        errors[f"swiglu_quantize {dtype}"] = _error(quantized.float() * scales[:, None], silu(gate) * up)
+    return errors
 
 
 def _rotation() -> dict[str, float]:
@@ -65,15 +68,24 @@ def _rotation() -> dict[str, float]:
     }
 
 
-def _gemms() -> dict[str, float]:
+def _w8a8_gemms(dtype: torch.dtype) -> dict[str, float]:
     errors: dict[str, float] = {}
-    for tokens in (1, 16, 31, 64, 100, 300):
+    for tokens in GEMM_TOKENS:
         x, weight = _random(tokens, 4096), _random(6144, 4096, std=0.02)
-        int8 = int8_gemm.quantize_weight(weight)
-        operand = fused.quantize(x)
-        reference = (operand[0].double() * operand[1][:, None]) @ (int8.values.double() * int8.scales[:, None]).t()
-        for name, gemm in int8_gemm.candidates(tokens).items():
-            errors[f"INT8 {tokens} {name}"] = _error(gemm(operand, int8), reference)
+        rounded = w8a8_gemm.quantize_weight(weight, dtype)
+        values, scales = operand = fused.quantize(x, dtype)
+        reference = (values.float().double() * scales[:, None]) @ (
+            rounded.values.float().double() * rounded.scales[:, None]
+        ).t()
+        for name, gemm in w8a8_gemm.candidates(tokens, dtype).items():
+            errors[f"{dtype} {tokens} {name}"] = _error(gemm(operand, rounded), reference)
+    return errors
+
+
+def _int4_gemms() -> dict[str, float]:
+    errors: dict[str, float] = {}
+    for tokens in GEMM_TOKENS:
+        x, weight = _random(tokens, 4096), _random(6144, 4096, std=0.02)
         scratch = torch.empty(6144 * 4096, dtype=torch.bfloat16, device="cuda")
         int4 = int4_gemm.quantize_weight(weight, scratch)
         expanded = int4_gemm.expand(int4).clone()
@@ -107,10 +119,15 @@ def _tolerance(name: str) -> float:
     return next((limit for part, limit in QUANTIZED_TOLERANCES.items() if part in name), TOLERANCE)
 
 
-def check_kernels() -> dict[str, float]:
-    """Relative errors by kernel; raises if one exceeds the rounding error of bf16."""
+def check_kernels(tiers: Sequence[str]) -> dict[str, float]:
+    """Relative errors of the kernels of these tiers; raises if one exceeds the rounding error of bf16."""
     torch.manual_seed(0)
-    errors = {**_norms(), **_swiglu(), **_rotation(), **_gemms(), **_attention()}
+    types = [dtype for tier in tiers if (dtype := SCHEMES[tier].activations) is not None]
+    errors = {**_norms(types), **_swiglu(types), **_rotation(), **_attention()}
+    for dtype in types:
+        errors |= _w8a8_gemms(dtype)
+    if "INT4" in tiers:
+        errors |= _int4_gemms()
     wrong = {name: error for name, error in errors.items() if not error < _tolerance(name)}
     if wrong:
         raise RuntimeError(f"kernels disagree with their references: {wrong}")
