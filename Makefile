@@ -171,6 +171,7 @@ figures: setup ## Rerun every command whose output is shown in README.md and doc
 	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
 	$(BIN)/python -m tools.build_docs
 	$(BIN)/python -m tools.draw_episode
+	$(BIN)/python -m tools.record_opening
 	$(BIN)/python -m tools.figures
 
 ##@ Maintain

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.markdown import markdown_table
 from llmserve_env.agents.policy import GENERALIST
+from llmserve_env.agents.registry import AGENTS
 from llmserve_env.engine.knobs import KNOBS, Knob
 from llmserve_env.env.features import FEATURES
 from llmserve_env.models import ServeObservation
@@ -128,7 +129,16 @@ def policy_table() -> str:
     return markdown_table(["policy", "command", "best step", "score on tuning seeds"], rows)
 
 
+def agent_table() -> str:
+    """Table of the agents."""
+    return markdown_table(
+        ["name", "what it does", "what it sees"],
+        [[f"`{name}`", entry.does, entry.sees] for name, entry in AGENTS.items()],
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "agents": agent_table,
     "policies": policy_table,
     "settings": settings_table,
     "knobs": knob_table,

@@ -1,27 +1,99 @@
-"""Agents by name."""
+"""Agents by name: where each is defined, and what it does in words."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
 from llmserve_env.agents.agent import Agent
 from llmserve_env.errors import ConfigError
 
-_AGENTS = {
-    "random": ("uniform", "RandomAgent"),
-    "static": ("constant", "StaticAgent"),
-    "tuned": ("constant", "TunedAgent"),
-    "heuristic": ("heuristic", "HeuristicAgent"),
-    "ppo": ("ppo", "PpoAgent"),
-    "ppo_generalist": ("ppo", "GeneralistAgent"),
-    "planner": ("planner", "PlannerAgent"),
-    "clairvoyant": ("planner", "ClairvoyantAgent"),
-    "llm": ("llm", "LlmAgent"),
-}
-"""Name -> module of this folder and class; a module is loaded when its agent is made."""
 
-AGENT_NAMES = tuple(_AGENTS)
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """An agent as lists of agents show it."""
+
+    module: str
+    """Module of this folder, which is loaded when the agent is made."""
+    kind: str
+    """Class in that module."""
+    title: str
+    """What people call it."""
+    does: str
+    """How it chooses the knobs."""
+    sees: str
+    """What it bases the choice on."""
+
+
+AGENTS = {
+    "random": AgentEntry(
+        "uniform",
+        "RandomAgent",
+        title="Random",
+        does="draws every knob anew at every step from its own random stream",
+        sees="nothing",
+    ),
+    "static": AgentEntry(
+        "constant",
+        "StaticAgent",
+        title="Defaults",
+        does="vLLM's defaults: batch cap 32, KV budget 1.0, no drafts, FP16, no split, no priorities",
+        sees="nothing",
+    ),
+    "tuned": AgentEntry(
+        "constant",
+        "TunedAgent",
+        title="Tuned constant",
+        does="the best constant of each task, from `llmserve_env/agents/data/tuned.json`",
+        sees="nothing",
+    ),
+    "heuristic": AgentEntry(
+        "heuristic",
+        "HeuristicAgent",
+        title="Heuristic",
+        does="one rule per knob: the batch follows the queue, memory follows its use, precision follows the load",
+        sees="the metrics on the wire",
+    ),
+    "ppo": AgentEntry(
+        "ppo",
+        "PpoAgent",
+        title="PPO",
+        does="a neural network trained on this task with PPO; it takes the likeliest action and runs in numpy",
+        sees="the observation vector",
+    ),
+    "ppo_generalist": AgentEntry(
+        "ppo",
+        "GeneralistAgent",
+        title="PPO generalist",
+        does="one PPO policy trained on all benchmark tasks",
+        sees="the observation vector",
+    ),
+    "planner": AgentEntry(
+        "planner",
+        "PlannerAgent",
+        title="Planner",
+        does="tries up to 19 plans over 8 windows on copies of the simulator, under two hypotheses about the traffic",
+        sees="the simulator's present state and a forecast",
+    ),
+    "clairvoyant": AgentEntry(
+        "planner",
+        "ClairvoyantAgent",
+        title="Clairvoyant",
+        does="tries up to 26 plans over 12 windows under the traffic that will really come: "
+        "a ceiling, not a competitor",
+        sees="the future",
+    ),
+    "llm": AgentEntry(
+        "llm",
+        "LlmAgent",
+        title="Language model",
+        does="asks a language model through the official `openai` client",
+        sees="the last five windows as JSON",
+    ),
+}
+
+AGENT_NAMES = tuple(AGENTS)
 CEILINGS = ("clairvoyant",)
 """Agents that see the traffic to come: upper bounds, not competitors."""
 BENCHMARKED = {
@@ -33,7 +105,7 @@ BENCHMARKED = {
 
 def make_agent(name: str, **options: Any) -> Agent:
     """A new agent of this name; what it lacks (weights, a key) is an error, never another agent."""
-    if name not in _AGENTS:
+    if name not in AGENTS:
         raise ConfigError(f"there is no agent {name!r}; known: {', '.join(AGENT_NAMES)}")
-    module, kind = _AGENTS[name]
-    return cast(Agent, getattr(import_module(f"llmserve_env.agents.{module}"), kind)(**options))
+    entry = AGENTS[name]
+    return cast(Agent, getattr(import_module(f"llmserve_env.agents.{entry.module}"), entry.kind)(**options))

@@ -148,6 +148,17 @@ class GraderRequest(WireModel):
     episode_log: EpisodeLog | None = None
 
 
+class AgentInfo(BaseModel):
+    """An agent as /agents lists it."""
+
+    name: str
+    title: str = Field(description="what people call it")
+    does: str = Field(description="how it chooses the knobs")
+    sees: str = Field(description="what it bases the choice on")
+    is_available: bool = Field(description="whether it can play this task here")
+    reason: str = Field(description="why it cannot; empty if it can")
+
+
 class PlayRequest(WireModel):
     """Let an agent play some steps of a session."""
 

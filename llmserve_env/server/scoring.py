@@ -7,20 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from llmserve_env.agents.agent import Agent, view_of
-from llmserve_env.agents.registry import make_agent
+from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
+from llmserve_env.agents.registry import AGENTS, make_agent
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
 from llmserve_env.env.observation import observe
-from llmserve_env.errors import ConfigError, WeightsNotFoundError
+from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.evaluation.baseline import baseline_grade
 from llmserve_env.graders import Grade, grade, grade_episode
 from llmserve_env.models import EpisodeLog, GradeReport
 from llmserve_env.rng import POLICY_STREAM, stream
+from llmserve_env.server.schemas import AgentInfo
 from llmserve_env.server.sessions import Session, Sessions
 from llmserve_env.server.tasks import known_task
 
-PLAYABLE = ("static", "heuristic", "tuned", "random", "ppo")
+ELSEWHERE = {
+    "llm": "It takes a second or more for each step and needs a key of your own: run `python inference.py`.",
+}
+"""Agents that do not play on a server for everybody, and where they do."""
+PLAYABLE = tuple(name for name in AGENTS if name not in ELSEWHERE)
 """Agents quick enough to play while somebody watches."""
 
 
@@ -83,10 +88,20 @@ def agent_for(name: str, session: Session) -> Agent:
     agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
     if past.step_count:
         watched.reset(int(past.seed or 0))
+        _attach(agent, watched)
         for step in range(past.step_count):
             agent.act(view_of(watched.batch, step))
             watched.step(past.trajectory.requested[step])
+    _attach(agent, past)
     return agent
+
+
+def _attach(agent: Agent, episode: Episode) -> None:
+    """Show an agent that tries things out the simulator to copy."""
+    if isinstance(agent, BranchingAgent):
+        if episode.mode == "real":
+            raise ConfigError(f"{agent.name} plans on copies of the simulator; a real engine cannot be copied")
+        agent.attach(episode.batch)
 
 
 def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int) -> list[dict[str, Any]]:
@@ -114,14 +129,21 @@ def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int
     return played
 
 
-def available_agents(task_id: str) -> list[dict[str, Any]]:
-    """Agents that can play this task here, and why others cannot."""
-    task, found = known_task(task_id), []
-    for name in PLAYABLE:
+def available_agents(task_id: str) -> list[AgentInfo]:
+    """All agents, with what they do and whether they can play this task here."""
+    task = known_task(task_id)
+
+    def reason(name: str) -> str:
+        if name in ELSEWHERE:
+            return ELSEWHERE[name]
         try:
             make_agent(name).reset(task, [stream(0, POLICY_STREAM)])
-        except WeightsNotFoundError as error:
-            found.append({"name": name, "is_available": False, "reason": str(error)})
-        else:
-            found.append({"name": name, "is_available": True, "reason": ""})
-    return found
+        except (WeightsNotFoundError, VersionMismatchError) as error:
+            return str(error)
+        return ""
+
+    return [
+        AgentInfo(name=name, title=entry.title, does=entry.does, sees=entry.sees, is_available=not why, reason=why)
+        for name, entry in AGENTS.items()
+        for why in [reason(name)]
+    ]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from llmserve_env.server import scoring
 from llmserve_env.server.routes.control import PROBLEMS, client_of
-from llmserve_env.server.schemas import PlayedStep, PlayRequest, PlayResponse, TaskId
+from llmserve_env.server.schemas import AgentInfo, PlayedStep, PlayRequest, PlayResponse, TaskId
 from llmserve_env.server.service import Service
 from llmserve_env.tasks.catalog import BENCHMARK
 
@@ -17,8 +17,8 @@ def agent_routes(service: Service) -> APIRouter:
     """The routes over this service."""
     router = APIRouter(tags=["Agents"])
 
-    @router.get("/agents", responses=PROBLEMS, summary="Agents that can play here")
-    async def agents(task_id: Annotated[TaskId, Query()] = BENCHMARK[0]) -> list[dict[str, Any]]:
+    @router.get("/agents", responses=PROBLEMS, response_model=list[AgentInfo], summary="Agents, and who can play here")
+    async def agents(task_id: Annotated[TaskId, Query()] = BENCHMARK[0]) -> list[AgentInfo]:
         return await service.slow(scoring.available_agents, str(task_id))
 
     @router.post("/play", response_model=PlayResponse, responses=PROBLEMS, summary="Let an agent play some steps")

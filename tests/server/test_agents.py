@@ -1,0 +1,48 @@
+"""Agents that play on the server, and the recording with which the page opens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from llmserve_env.agents.registry import AGENTS, make_agent
+from llmserve_env.evaluation.play import play
+from llmserve_env.tasks.catalog import load_task
+from tools import record_opening
+
+TASK = "bursty_workload"
+
+
+def test_every_agent_is_listed_in_words_with_the_reason_where_it_cannot_play(client: TestClient) -> None:
+    listed = client.get("/agents", params={"task_id": "azure_code"}).json()
+    assert [one["name"] for one in listed] == list(AGENTS)
+    assert all(one["title"] and one["does"] and one["sees"] for one in listed)
+    assert all(one["is_available"] == (one["reason"] == "") for one in listed)
+    absent = {one["name"]: one["reason"] for one in listed if not one["is_available"]}
+    assert "train.py" in absent["ppo"]
+    assert "python inference.py" in absent["llm"]
+
+
+@pytest.mark.parametrize("agent", ["ppo", "planner"])
+def test_an_agent_plays_here_as_it_does_in_process_even_if_it_joins_late(client: TestClient, agent: str) -> None:
+    session = client.post("/reset", json={"task_id": TASK, "seed": 7}).json()["session_id"]
+    first = client.post("/play", json={"session_id": session, "agent": agent, "steps": 3}).json()["steps"]
+    # Another agent's turn makes the first one rebuild what it knows.
+    client.post("/play", json={"session_id": session, "agent": "heuristic", "steps": 1}).raise_for_status()
+    client.post("/play", json={"session_id": session, "agent": agent, "steps": 2}).raise_for_status()
+    alone = play(make_agent(agent), load_task(TASK), [7])[0].trajectory.terms["reward"]
+    assert [one["reward"] for one in first] == alone[:3].tolist()
+
+
+def test_an_agent_that_plays_elsewhere_is_refused_by_name(client: TestClient) -> None:
+    session = client.post("/reset", json={"task_id": TASK, "seed": 7}).json()["session_id"]
+    refused = client.post("/play", json={"session_id": session, "agent": "llm"})
+    assert refused.status_code == 422
+    assert "'llm'" in refused.text
+
+
+def test_the_page_opens_with_what_the_simulator_really_does() -> None:
+    shipped = json.loads(record_opening.OUTPUT.read_text(encoding="utf-8"))
+    assert shipped == json.loads(record_opening.text()), "run: python -m tools.record_opening"
