@@ -168,7 +168,7 @@ docs: setup ## Rewrite the generated tables in README.md and docs/
 
 .PHONY: figures
 figures: setup ## Rerun every command whose output is shown in README.md and docs/ (half an hour)
-	$(BIN)/llmserve benchmark --readme README.md --seed-start 301000
+	$(BIN)/llmserve benchmark --readme README.md
 	$(BIN)/python -m tools.build_docs
 	$(BIN)/python -m tools.draw_episode
 	$(BIN)/python -m tools.record_opening

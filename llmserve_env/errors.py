@@ -4,6 +4,7 @@
     ├── ConfigError              a task, deployment or setting that makes no sense
     ├── UnknownTaskError         no task of that id
     ├── InvalidActionError       a knob unknown, out of range or of the wrong type
+    ├── AgentError               an agent cannot go on: its service or model does not answer, or not with decisions
     ├── EpisodeStateError        a step before reset, or after the end
     ├── InvalidLogError          an episode log that no episode could have produced
     ├── TraceFormatError         a request log that cannot be read
@@ -37,6 +38,10 @@ class UnknownTaskError(LLMServeError):
 
 class InvalidActionError(LLMServeError):
     """An action has an unknown knob, a value out of range or a value of the wrong type."""
+
+
+class AgentError(LLMServeError):
+    """An agent cannot go on: its service or model does not answer, or too few of the answers are decisions."""
 
 
 class EpisodeStateError(LLMServeError):

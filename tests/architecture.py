@@ -58,6 +58,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py"),
     "joblib": (),
     "numba": ("llmserve_env/engine/kernels/",),
+    "onnxruntime": ("llmserve_env/agents/own/onnx.py",),
     "openai": ("llmserve_env/agents/llm.py", "llmserve_env/backends/real/"),
     "openenv": ("llmserve_env/models.py", "llmserve_env/client.py", "llmserve_env/server/"),
     "optuna": ("llmserve_env/planning/tuning/",),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode_batch import EpisodeBatch
+from llmserve_env.env.observation import observe_in
 from llmserve_env.tasks.task import Task
 
 
@@ -28,6 +30,8 @@ class AgentView:
     """Knobs in force, shape (episodes, knobs); `engine.knobs.named` shows them by name."""
     features: Array | None
     """The observation vector, shape (episodes, features); None where only the wire's fields are known."""
+    observed: Callable[[int], dict[str, Any]]
+    """The observation of one episode by its index, with the wire's field names; made when it is asked for."""
 
     @property
     def num_episodes(self) -> int:
@@ -63,4 +67,5 @@ def view_of(batch: EpisodeBatch, step: int) -> AgentView:
         preemptions=batch.window["preemptions"].copy(),
         knobs=batch.knobs.copy(),
         features=batch.features(),
+        observed=partial(observe_in, batch),
     )

@@ -116,14 +116,27 @@ def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
     trained_on = card["tasks"].get(task.id)
     if trained_on is None:
         raise WeightsNotFoundError(f"the policy in {folder} was trained on {', '.join(card['tasks'])}, not {task.id}")
-    same = (
-        (trained_on, card["environment_version"]) == (task.version, ENVIRONMENT_VERSION)
-        and card["features"] == feature_names(task)
-        and card["levels"] == knob_levels(task)
-    )
-    if not same:
+    if trained_on != task.version:
         raise VersionMismatchError(
-            f"the policy in {folder} is for {task.id} version {trained_on} on environment "
-            f"{card['environment_version']}; here are {task.version} and {ENVIRONMENT_VERSION} "
-            f"(features and levels must agree too): train it again with: python train.py --task {task.id}"
+            f"the policy in {folder} is for {task.id} version {trained_on}; here is version {task.version}: "
+            f"train it again with: python train.py --task {task.id}"
         )
+    check_interface(policy, task, folder)
+
+
+def check_interface(policy: PolicyNetwork, task: Task, folder: Path) -> None:
+    """Refuse a policy that sees other features, chooses from other levels or learned from other dynamics."""
+    card = policy.card
+    if card["environment_version"] != ENVIRONMENT_VERSION:
+        raise VersionMismatchError(
+            f"the policy in {folder} learned on environment {card['environment_version']}; here is "
+            f"{ENVIRONMENT_VERSION}: train it again"
+        )
+    for what, has, needs in (
+        ("features", card["features"], feature_names(task)),
+        ("levels", card["levels"], knob_levels(task)),
+    ):
+        if has != needs:
+            raise VersionMismatchError(
+                f"the policy in {folder} was made for other {what} than those of {task.id}: train it again on this task"
+            )

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.policy import GENERALIST, PolicyNetwork, check_policy, load_policy, policy_folder
+from llmserve_env.agents.policy import (
+    GENERALIST,
+    PolicyNetwork,
+    check_interface,
+    check_policy,
+    load_policy,
+    policy_folder,
+)
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError
@@ -31,13 +38,27 @@ class PpoAgent:
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         folder = self._folder(task)
         self._policy = load_policy(folder)
-        check_policy(self._policy, task, folder)
+        self._check(self._policy, task, folder)
         self._actions = ActionCodec(task)
+
+    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> None:
+        check_policy(policy, task, folder)
 
     def act(self, view: AgentView) -> Array:
         if self._policy is None or self._actions is None or view.features is None:
             raise EpisodeStateError(f"{self.name} acts on the observation vector: reset it, and play in process")
         return self._actions.decode(self._policy.levels(view.features, view.task.action_from_knobs(view.knobs)))
+
+
+class OwnPolicyAgent(PpoAgent):
+    """A policy of your own, in a folder: it plays every task that has its features and levels."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self.name = name
+
+    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> None:
+        check_interface(policy, task, folder)
 
 
 class GeneralistAgent(PpoAgent):

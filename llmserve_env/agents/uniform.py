@@ -1,8 +1,9 @@
-"""`random`: every knob drawn afresh at every step."""
+"""`random`: `action_space.sample()` of the default Gymnasium id, at every step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +13,25 @@ from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.task import Task
 
+MAX_SPACE_SEED = 2**31
+
 
 class RandomAgent:
-    """Uniform over the box action space: the batch cap on a log scale, everything else evenly over its range."""
+    """A level of every knob, all equally likely; each episode samples from a space seeded by its own generator."""
 
     name = "random"
 
     def __init__(self) -> None:
-        self._rngs: Sequence[np.random.Generator] = ()
+        self._spaces: list[Any] = []
         self._actions: ActionCodec | None = None
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
-        self._rngs, self._actions = rngs, ActionCodec(task, "box")
+        self._actions = ActionCodec(task)
+        self._spaces = [self._actions.space for _ in rngs]
+        for space, rng in zip(self._spaces, rngs, strict=True):
+            space.seed(int(rng.integers(MAX_SPACE_SEED)))
 
     def act(self, view: AgentView) -> Array:
         if self._actions is None:
             raise EpisodeStateError("reset the random agent before it acts")
-        width = len(self._actions.knobs)
-        return self._actions.decode(np.array([rng.uniform(-1.0, 1.0, width) for rng in self._rngs]))
+        return self._actions.decode(np.array([space.sample() for space in self._spaces]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.evaluate import evaluation_seeds, play_all
-from llmserve_env.cli.running import add_runner_arguments, write_text
+from llmserve_env.cli.running import add_runner_arguments, named_tasks, write_text
 
 if TYPE_CHECKING:
     from llmserve_env.evaluation.evaluate import EpisodeResult
@@ -23,11 +23,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("benchmark", help="play all agents and print the results table", description=__doc__)
     parser.add_argument(
         "--suite",
-        choices=("core", "extended"),
         default="core",
-        help="the three core tasks, or the tasks made from production traces (default: core)",
+        metavar="NAME",
+        help="core, the three core tasks, or extended, the tasks made from production traces (default: core)",
     )
-    parser.add_argument("--agent", nargs="+", metavar="NAME", help="agents to play (default: those of the table)")
+    parser.add_argument("--agent", nargs="+", metavar="AGENT", help="agents to play (default: those of the table)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="document whose results table to rewrite")
@@ -42,9 +42,9 @@ def run_benchmark(args: argparse.Namespace) -> int:
     from llmserve_env.agents.registry import BENCHMARKED
     from llmserve_env.evaluation.readme import rewrite_block
     from llmserve_env.evaluation.report import as_json, closed_gaps, headline_table, provenance, tabulate, text_table
-    from llmserve_env.tasks.catalog import SUITES, load_task
+    from llmserve_env.tasks.catalog import SUITES
 
-    tasks = tuple(load_task(name) for name in SUITES[args.suite])
+    tasks = named_tasks(None, suite=args.suite)
     agents = args.agent or BENCHMARKED[args.suite]
     seeds = evaluation_seeds(args.episodes, args.seed_start)
     results = _play(args, agents, tasks, seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of, script, write_text
@@ -19,8 +20,9 @@ ENGINES = ("local", "ray")
 
 def add_arguments(parser: Any) -> None:
     """Options of `evaluate.py` and `llmserve evaluate`."""
-    parser.add_argument("--agent", nargs="+", default=["ppo"], metavar="NAME", help="one or more agents (default: ppo)")
-    parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
+    add_agent_arguments(parser)
+    parser.add_argument("--task", help="all, or ids, numbers or YAML files separated by commas (default: all)")
+    parser.add_argument("--suite", metavar="NAME", help="every task of a suite: core or extended")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON (to stdout without FILE)")
@@ -31,6 +33,19 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="local", help="ray: the same as --ray-address local")
     add_runner_arguments(parser)
     parser.set_defaults(run=run_evaluate, program="llmserve evaluate")
+
+
+def add_agent_arguments(parser: Any) -> None:
+    """Which agents play."""
+    parser.add_argument(
+        "--agent",
+        nargs="+",
+        default=["ppo"],
+        metavar="AGENT",
+        help="names, or your own: file.py:Class, package.module:Class, onnx:FILE, safetensors:FOLDER, http://HOST:PORT "
+        "(default: ppo)",
+    )
+    parser.add_argument("--weights", type=Path, metavar="PATH", help="passed to an agent that takes weights")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,7 +67,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     """Play, print, and write what was asked for."""
     from llmserve_env.evaluation.report import as_csv, as_json, provenance, tabulate, text_table
 
-    tasks = named_tasks(args.task)
+    tasks = named_tasks(args.task, suite=args.suite)
     seeds = evaluation_seeds(args.episodes, args.seed_start)
     if args.engine == "ray" and args.ray_address is None:
         args.ray_address = "local"
@@ -73,17 +88,19 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace) -> str:
     start = "" if args.seed_start is None else f" --seed-start {args.seed_start}"
-    return f" --agent {' '.join(args.agent)} --task {args.task} --episodes {args.episodes}{start}"
+    which = f" --suite {args.suite}" if args.suite else f" --task {args.task or 'all'}"
+    weights = f" --weights {args.weights}" if args.weights else ""
+    return f" --agent {' '.join(args.agent)}{weights}{which} --episodes {args.episodes}{start}"
 
 
 def evaluation_seeds(episodes: int, start: int | None) -> range:
-    """The reported range, or others by their first seed."""
+    """The reported seeds, or others by their first one."""
     from llmserve_env.env.episode import MAX_SEED
-    from llmserve_env.evaluation.seeds import SEED_RANGES
+    from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1; got {episodes}")
-    first = SEED_RANGES["evaluation"].start if start is None else start
+    first = REPORTED_SEEDS.start if start is None else start
     if not 0 <= first <= MAX_SEED - episodes + 1:
         raise ConfigError(f"--seed-start must leave {episodes} seeds in 0..{MAX_SEED}; got {first}")
     return range(first, first + episodes)
@@ -93,11 +110,18 @@ def play_all(
     args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int]
 ) -> list[EpisodeResult]:
     """Results of all agents on all tasks."""
-    from llmserve_env.agents.registry import make_agent
+    from llmserve_env.agents.own.loading import load_agent
     from llmserve_env.evaluation.evaluate import evaluate
 
+    options = agent_options(args)
     for name in agents:
         # An unknown name or a missing key is reported before anything is played.
-        make_agent(name)
+        load_agent(name, **options)
     with runner_of(args) as runner:
-        return evaluate(agents, tasks, seeds, runner)
+        return evaluate(agents, tasks, seeds, runner, **options)
+
+
+def agent_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options of a command tell its agents."""
+    weights = getattr(args, "weights", None)
+    return {} if weights is None else {"weights": weights}

@@ -43,13 +43,19 @@ def script(
     return run(parser.parse_args(argv))
 
 
-def named_tasks(given: str | None, file: str | None = None) -> tuple[Task, ...]:
-    """The tasks that a command names: with `--task`, or by a file of one's own where a command takes one.
+def named_tasks(given: str | None, file: str | None = None, suite: str | None = None) -> tuple[Task, ...]:
+    """The tasks that a command names: with `--task` or `--suite`, or by a file of one's own where it takes one.
 
     `all`, or nothing, is the core suite; otherwise `--task` holds ids, numbers or files separated by commas.
     """
-    from llmserve_env.tasks.catalog import BENCHMARK, load_task
+    from llmserve_env.tasks.catalog import BENCHMARK, SUITES, load_task
 
+    if suite is not None:
+        if given is not None or file is not None:
+            raise ConfigError(f"give --suite {suite} or --task {given or file}, not both")
+        if suite not in SUITES:
+            raise ConfigError(f"there is no suite {suite!r}; known: {', '.join(SUITES)}")
+        return tuple(load_task(name) for name in SUITES[suite])
     if file is not None and given is not None:
         raise ConfigError(f"give {file} or --task {given}, not both")
     text = file or given or ALL_TASKS

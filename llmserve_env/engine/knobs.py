@@ -251,6 +251,22 @@ def default_knobs(deployment: Deployment | None = None) -> Array:
 
 def knobs_from_mapping(action: Mapping[str, Any], knobs: Sequence[Knob] = KNOBS) -> Array:
     """Values of all knobs from wire names or aliases; a field that is left out, or None, takes its default."""
+    given = canonical_fields(action)
+    return np.array([_value(row, given) for row in knobs], np.float64)
+
+
+def changed_knobs(current: Array, action: Mapping[str, Any], knobs: Sequence[Knob] = KNOBS) -> Array:
+    """A row of the knob matrix with the fields of a partial action changed; the others keep their values."""
+    given = canonical_fields(action)
+    changed: Array = current.copy()
+    for row in knobs:
+        if row.name in given:
+            changed[row.column] = _value(row, given)
+    return changed
+
+
+def canonical_fields(action: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an action by the names of their knobs; an unknown field, or one given twice, is an error."""
     given: dict[str, Any] = {}
     for key, value in action.items():
         name = ALIASES.get(key, key)
@@ -261,7 +277,7 @@ def knobs_from_mapping(action: Mapping[str, Any], knobs: Sequence[Knob] = KNOBS)
         if name in given:
             raise InvalidActionError(f"{name} is given twice, once as {key!r}; give it once")
         given[name] = value
-    return np.array([_value(row, given) for row in knobs], np.float64)
+    return given
 
 
 def _value(row: Knob, given: Mapping[str, Any]) -> float:

@@ -20,7 +20,7 @@ from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
-from llmserve_env.workloads import TrafficSchedule, schedule
+from llmserve_env.workloads import TrafficSchedule
 
 MAX_SEED = 2**32 - 1
 COUNTS = ("arrived", "finished", "rejected", "abandoned", "preemptions", "ooms", "reloads", "output_tokens")
@@ -132,7 +132,6 @@ class Episode:
         self.batch = EpisodeBatch(backend or SimulatedBackend(self.task), weights)
         self.trajectory = Trajectory.empty(self.task.steps)
         self.seed: int | None = None
-        self._schedule: TrafficSchedule | None = None
         self._is_limited = bool(self.task.limited_knobs)
 
     def reset(self, seed: int) -> None:
@@ -142,7 +141,6 @@ class Episode:
         self.seed = seed
         self.batch.reset(0, seed)
         self.trajectory = Trajectory.empty(self.task.steps)
-        self._schedule = None
 
     @property
     def mode(self) -> BackendMode:
@@ -164,17 +162,12 @@ class Episode:
     @property
     def schedule(self) -> TrafficSchedule:
         """Expected traffic of this seed, for phases, plots and forecasting agents."""
-        if self._schedule is None:
-            if self.seed is None:
-                raise EpisodeStateError("reset the episode before asking for its traffic")
-            self._schedule = schedule(self.task.workload, self.seed)
-        return self._schedule
+        return self.batch.schedule(0)
 
     @property
     def phase(self) -> str:
         """Phase of the traffic in the window just served (of the first window before any)."""
-        second = max(int(self.step_count * self.task.window_s) - 1, 0)
-        return str(self.schedule.phase[min(second, len(self.schedule.phase) - 1)])
+        return self.batch.phase(0)
 
     def step(self, knobs: Array) -> None:
         """Serve one window under these knobs, a row of the knob matrix."""
@@ -196,8 +189,7 @@ class Episode:
     @property
     def held_knobs(self) -> tuple[str, ...]:
         """Knobs whose requested change did not apply in the last step."""
-        held = self.batch.control["held"][0].tolist()
-        return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
+        return self.batch.held_knobs(0)
 
     def played(self) -> PlayedEpisode:
         """The record so far, which graders and reports read; it grows with further steps."""

@@ -29,6 +29,7 @@ from llmserve_env.errors import EpisodeStateError
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import BYTES_PER_GB
+from llmserve_env.workloads import TrafficSchedule, schedule
 
 
 def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float | None = None) -> Array:
@@ -78,6 +79,8 @@ class EpisodeBatch:
         self.knobs: Array = np.asarray(self.control["current"])
         """Knobs in force, shape (episodes, knobs)."""
         self._is_active = self.scoring["is_active"][0].copy()
+        self._seeds: dict[int, int] = {}
+        self._schedules: dict[int, TrafficSchedule] = {}
 
     @classmethod
     def simulated(cls, task: Task, num_episodes: int, weights: RewardWeights | None = None) -> Self:
@@ -87,12 +90,14 @@ class EpisodeBatch:
     def reset(self, index: int, seed: int) -> None:
         """Start episode `index` from its beginning."""
         self.backend.reset(index, seed)
-        self.start(index)
+        self.start(index, seed)
 
-    def start(self, index: int) -> None:
+    def start(self, index: int, seed: int) -> None:
         """Put the control record of an episode at its beginning; its backend must be there already."""
         start_control(self.control, self.scoring, index)
         self.terms[index] = np.zeros((), self.terms.dtype)
+        self._seeds[index] = seed
+        self._schedules.pop(index, None)
 
     def step(self, requested: Array) -> None:
         """Serve one window of every episode under these knobs, shape (episodes, knobs)."""
@@ -113,6 +118,25 @@ class EpisodeBatch:
         out = np.empty((self.num_episodes, self.scoring["num_features"].item()), np.float32)
         encode_features(self.scoring, self.control, self.window, self.metrics, self.task.steps, out)
         return out
+
+    def held_knobs(self, index: int) -> tuple[str, ...]:
+        """Knobs of an episode whose requested change did not apply in the last step."""
+        held = self.control["held"][index].tolist()
+        return tuple(name for name, is_held in zip(NAMES, held, strict=True) if is_held) if any(held) else ()
+
+    def schedule(self, index: int) -> TrafficSchedule:
+        """Expected traffic of an episode's seed, for phases, plots and forecasting agents."""
+        if index not in self._schedules:
+            if index not in self._seeds:
+                raise EpisodeStateError("reset the episode before asking for its traffic")
+            self._schedules[index] = schedule(self.task.workload, self._seeds[index])
+        return self._schedules[index]
+
+    def phase(self, index: int) -> str:
+        """Phase of the traffic in the window just served (of the first window before any)."""
+        phases = self.schedule(index).phase
+        second = max(int(self.control[index]["step"] * self.task.window_s) - 1, 0)
+        return str(phases[min(second, len(phases) - 1)])
 
     @property
     def simulation(self) -> SimulatedBackend:

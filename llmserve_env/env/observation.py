@@ -8,6 +8,7 @@ from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode import COUNTS, Episode
+from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.kernels import REWARD_TERMS, TERMS_DTYPE
 from llmserve_env.env.wire_names import WHOLE_NUMBERS, WIRE_NAMES
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
@@ -33,11 +34,16 @@ VERSIONS = {"environment": ENVIRONMENT_VERSION, "package": PACKAGE_VERSION}
 
 def observe(episode: Episode) -> dict[str, Any]:
     """The last window by the wire's names. Before the first step there is no reward, and no SLO has been missed."""
-    batch, n = episode.batch, episode.step_count
+    return observe_in(episode.batch, 0)
+
+
+def observe_in(batch: EpisodeBatch, index: int) -> dict[str, Any]:
+    """The same of one episode of a batch."""
+    task, n = batch.task, int(batch.control[index]["step"])
     # Whole records at once: reading fields one by one takes longer than serving the window.
-    m = dict(zip(METRIC_NAMES, batch.metrics[0].item(), strict=True))
-    terms = dict(zip(TERM_NAMES, batch.terms[0].item(), strict=True))
-    counts = dict(zip(COUNTS, batch.window.view(COUNTS_DTYPE)[0].item() if n else NO_COUNTS, strict=True))
+    m = dict(zip(METRIC_NAMES, batch.metrics[index].item(), strict=True))
+    terms = dict(zip(TERM_NAMES, batch.terms[index].item(), strict=True))
+    counts = dict(zip(COUNTS, batch.window.view(COUNTS_DTYPE)[index].item() if n else NO_COUNTS, strict=True))
     if n == 0:
         m["slo_attainment"] = 1.0
     shown = {field: m[metric] for metric, field in WIRE_NAMES.items()}
@@ -48,22 +54,22 @@ def observe(episode: Episode) -> dict[str, Any]:
         "estimated_cost_per_1k": TOKENS_PER_1K * terms["cost_usd"] / max(counts["output_tokens"], 1),
         "eviction_events": counts["preemptions"],
         "priority_distribution": _shares(m["class_share"].tolist()),
-        "cost_so_far": float(batch.control[0]["cost_so_far_usd"]),
+        "cost_so_far": float(batch.control[index]["cost_so_far_usd"]),
         "step_index": n,
-        "task_id": episode.task.id,
+        "task_id": task.id,
         "reward": terms["reward"] if n else None,
-        "done": episode.is_done,
+        "done": n >= task.steps or batch.backend.stopped is not None,
         "metadata": {
             "reward_terms": {name: terms[name] for name in REWARD_TERMS},
-            "phase": episode.phase,
+            "phase": batch.phase(index),
             "counts": counts,
             "gauges": {name: m[name] for name in GAUGES},
             "window_arrival_rate": m["window_rate_rps"],
-            "knobs": mapping_from_knobs(batch.knobs[0].tolist(), episode.task.action_knobs),
-            "held_knobs": list(episode.held_knobs),
-            "masked_knobs": list(episode.task.masked_knobs),
-            "mode": episode.mode,
-            "versions": {**VERSIONS, "task": episode.task.version},
+            "knobs": mapping_from_knobs(batch.knobs[index].tolist(), task.action_knobs),
+            "held_knobs": list(batch.held_knobs(index)),
+            "masked_knobs": list(task.masked_knobs),
+            "mode": batch.backend.mode,
+            "versions": {**VERSIONS, "task": task.version},
             **batch.backend.details(),
         },
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import PlayedEpisode
@@ -62,11 +63,11 @@ def result_of(agent_name: str, episode: PlayedEpisode) -> EpisodeResult:
 
 
 def evaluation_pieces(
-    agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int], size: int = SIDE_BY_SIDE
+    agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int], size: int = SIDE_BY_SIDE, **options: Any
 ) -> list[PlayPiece]:
     """All pieces of an evaluation, in the order of the report."""
     return [
-        PlayPiece(agent, task, tuple(seeds[i : i + size]))
+        PlayPiece(agent, task, tuple(seeds[i : i + size]), options)
         for agent in agents
         for task in tasks
         for i in range(0, len(seeds), size)
@@ -84,7 +85,8 @@ def evaluate(
     seeds: Sequence[int],
     runner: Runner | None = None,
     size: int = SIDE_BY_SIDE,
+    **options: Any,
 ) -> list[EpisodeResult]:
-    """Results of all agents on all tasks and seeds; the same on every runner."""
-    pieces = evaluation_pieces(agents, tasks, seeds, size)
+    """Results of all agents on all tasks and seeds, the same on every runner; `options` go to every agent."""
+    pieces = evaluation_pieces(agents, tasks, seeds, size, **options)
     return [result for results in (runner or Threads()).map(evaluate_piece, pieces) for result in results]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
-from llmserve_env.agents.registry import make_agent
+from llmserve_env.agents.own.loading import load_agent
 from llmserve_env.env.episode import PlayedEpisode, Trajectory
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.evaluation.runner import Runner
@@ -29,7 +29,7 @@ def play(
             batch.reset(index, seed)
         else:
             batch.simulation.load(index, traffic[index], seed)
-            batch.start(index)
+            batch.start(index, seed)
     agent.reset(task, [stream(seed, POLICY_STREAM) for seed in seeds])
     if isinstance(agent, BranchingAgent):
         agent.attach(batch)
@@ -47,15 +47,16 @@ class PlayPiece:
     """Episodes of one agent on one task: a piece of work for a runner."""
 
     agent: str
+    """Name of an agent, or where one of your own is."""
     task: Task
     seeds: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What `make_agent` takes besides the name."""
+    """What `load_agent` takes besides the name."""
 
 
 def play_piece(piece: PlayPiece) -> list[PlayedEpisode]:
     """Play one piece with a new agent."""
-    return play(make_agent(piece.agent, **piece.options), piece.task, piece.seeds)
+    return play(load_agent(piece.agent, **piece.options), piece.task, piece.seeds)
 
 
 def play_agent(agent: str, task: Task, seeds: Sequence[int], runner: Runner, **options: Any) -> list[PlayedEpisode]:

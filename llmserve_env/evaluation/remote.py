@@ -47,7 +47,14 @@ def view_from_wire(task: Task, observation: Any) -> AgentView:
         preemptions=np.array([observation.eviction_events]),
         knobs=task.knobs_from_mapping(observation.metadata["knobs"])[None],
         features=None,
+        observed=lambda _: _as_mapping(observation),
     )
+
+
+def _as_mapping(observation: Any) -> dict[str, Any]:
+    """The fields of a client's observation."""
+    fields: dict[str, Any] = observation.model_dump()
+    return fields
 
 
 def play_remote(env: RemoteEnvironment, agent: Agent, task: Task, seed: int) -> Any:

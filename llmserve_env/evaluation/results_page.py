@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from llmserve_env.agents.own.loading import load_agent
 from llmserve_env.agents.policy import GENERALIST, policy_folder
-from llmserve_env.agents.registry import make_agent
 from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.markup import page, paragraph, picture
 from llmserve_env.evaluation.play import play
@@ -45,7 +45,7 @@ def results_page(
     ]
     seed = min(result.seed for result in results)
     for task in tasks:
-        episodes = {name: play(make_agent(name), task, [seed])[0] for name in dict.fromkeys([BASELINE, *agents])}
+        episodes = {name: play(load_agent(name), task, [seed])[0] for name in dict.fromkeys([BASELINE, *agents])}
         parts.append(picture(png_uri(timeline_plot(episodes)), f"Timeline: {task.id}"))
     for name in [*(task.id for task in tasks), GENERALIST]:
         if card := card_in(policy_folder(name)):

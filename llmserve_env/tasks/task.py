@@ -19,7 +19,7 @@ from pydantic import (
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
-from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, knobs_from_mapping
+from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, changed_knobs, knobs_from_mapping
 from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
@@ -156,6 +156,10 @@ class Task(Part):
     def knobs_from_mapping(self, action: Mapping[str, Any]) -> Array:
         """A row of the knob matrix from wire names or aliases, within the limits of this deployment."""
         return knobs_from_mapping(action, self.knob_table)
+
+    def knobs_from_partial(self, current: Array, action: Mapping[str, Any]) -> Array:
+        """The knobs in force with those that an action names changed; the others keep their values."""
+        return changed_knobs(current, action, self.knob_table)
 
     def check_limits(self, knobs: Array) -> None:
         """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""

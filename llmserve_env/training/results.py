@@ -77,6 +77,12 @@ def policy_network(layers: Layers, card: dict[str, Any]) -> PolicyNetwork:
     )
 
 
+def layer_tensors(layers: Layers) -> dict[str, Array]:
+    """The layers by the names under which `agents.policy` reads them."""
+    tensors = {f"layers.{i}.weight": weight for i, (weight, _) in enumerate(layers)}
+    return tensors | {f"layers.{i}.bias": bias for i, (_, bias) in enumerate(layers)}
+
+
 def validation_score(layers: Layers, run: TrainingRun) -> float:
     """Mean score over the run's tasks of the greedy policy, as agents will run it, on seeds of the tuning range."""
     seeds = list(SEED_RANGES["tuning"][: run.num_validation_episodes])
@@ -130,9 +136,7 @@ class Record:
         """Write `ppo.safetensors`, `ppo.json` and `curve.png` of the best policy."""
         folder = self.run.weights / self.run.name
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"layers.{i}.weight": weight for i, (weight, _) in enumerate(self._best)}
-        tensors |= {f"layers.{i}.bias": bias for i, (_, bias) in enumerate(self._best)}
-        save_file(tensors, folder / "ppo.safetensors")
+        save_file(layer_tensors(self._best), folder / "ppo.safetensors")
         card = self._card(engine)
         (folder / "ppo.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
         learning_plot(card).savefig(folder / "curve.png", dpi=110, metadata={"Software": None})

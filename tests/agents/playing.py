@@ -46,4 +46,4 @@ def view(task: str = "adversarial_multitenant", step: int = 5, metrics: dict[str
     for name, value in (metrics or {}).items():
         row[name] = value
     known = load_task(task)
-    return AgentView(known, step, row, np.zeros(1), known.default_knobs[None], None)
+    return AgentView(known, step, row, np.zeros(1), known.default_knobs[None], None, lambda _: {})

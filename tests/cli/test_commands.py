@@ -51,7 +51,7 @@ def test_evaluate_writes_json_csv_and_html(tmp_path: Path, capsys: pytest.Captur
     options = [part for name, path in files.items() for part in (f"--{name}", str(path))]
     assert evaluate.main(["--agent", "static", "--task", "static_workload", "--episodes", "2", *options]) == 0
     data = json.loads(files["json"].read_text(encoding="utf-8"))
-    assert data["seeds"] == "300000..300001"
+    assert data["seeds"] == "301000..301001"
     assert data["command"] == "python evaluate.py --agent static --task static_workload --episodes 2"
     low, high = data["tasks"]["static_workload"]["score"]["ci95"]
     assert low <= data["tasks"]["static_workload"]["score"]["mean"] <= high

@@ -1,0 +1,36 @@
+"""A model of Stable-Baselines3 exported with the documented call plays without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="needs the extra [train]: pip install '.[train]'")
+
+import torch
+from stable_baselines3 import PPO
+
+from llmserve_env.agents.own.loading import load_agent
+from llmserve_env.env.gym_env import LLMServeGymEnv
+from llmserve_env.errors import ConfigError
+from llmserve_env.training.export import export_policy
+from tests.agents.playing import rewards
+
+
+def model(**policy: object) -> PPO:
+    return PPO(
+        "MlpPolicy", LLMServeGymEnv("bursty_workload"), n_steps=8, batch_size=8, policy_kwargs=policy, device="cpu"
+    )
+
+
+def test_an_exported_model_plays(tmp_path: Path) -> None:
+    learner = model(net_arch=[16])
+    folder = export_policy(learner, tmp_path / "mine", task="bursty_workload")
+    assert np.isfinite(rewards(load_agent(f"safetensors:{folder}"), "bursty_workload", [1], 10)).all()
+
+
+def test_a_network_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ReLU"):
+        export_policy(model(activation_fn=torch.nn.ReLU), tmp_path, task="bursty_workload")
