@@ -173,6 +173,11 @@ class GradeReport(WireModel):
     score: Share
     breakdown: dict[str, FiniteFloat]
     feedback: str
+    requests: dict[str, FiniteFloat | None] = Field(
+        default_factory=dict,
+        description="counts, latency percentiles and shares within SLO over the episode's requests; "
+        "null for a percentile whose request was lost",
+    )
     mode: Mode = Field(
         default="sim", description="what served the requests; real scores are not comparable with simulated ones"
     )

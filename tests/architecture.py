@@ -14,7 +14,7 @@ PACKAGE = "llmserve_env"
 MAX_LINES = 300
 
 _BASE = {"arrays", "errors", "units", "rng", "version"}
-_ENGINE = _BASE | {"request_table"}
+_ENGINE = _BASE | {"request_table", "request_outcomes"}
 _TASKS = _ENGINE | {"engine", "workloads", "profiles"}
 _BACKENDS = _TASKS | {"tasks", "llm_prices"}
 _ENV = _BACKENDS | {"backends"}
@@ -33,6 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "units": {"errors"},
     "rng": {"errors", "units"},
     "request_table": _BASE,
+    "request_outcomes": _BASE,
     "engine": _ENGINE,
     "profiles": _BASE | {"engine.costs"},
     "workloads": _ENGINE,

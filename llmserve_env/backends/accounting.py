@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from llmserve_env.arrays import Array
+from llmserve_env.backends.outcomes import outcomes_of
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.kernels.bookkeeping import (
     ABANDON,
@@ -23,6 +24,8 @@ from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.layout import TTFT_RING
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import bytes_of, engine_tables, pristine_state, records
+from llmserve_env.request_outcomes import RequestOutcomes
+from llmserve_env.tasks.task import Task
 from llmserve_env.units import NEVER_PS
 
 _FIXED = ("environment", "replicas", "window")
@@ -66,6 +69,10 @@ class WindowBook:
         """Progress of the requests that have arrived (`PROGRESS_DTYPE`), as of the last closed window."""
         progress: Array = self._state.progress[0, : self.num_requests]
         return progress
+
+    def outcomes(self, task: Task) -> RequestOutcomes:
+        """What has become of the requests, as of the last closed window."""
+        return outcomes_of(task, self.requests, self.progress, int(self._state.environment[0]["now_ps"]))
 
     def arrive(self, at_ps: ArrayLike, prompt_tokens: ArrayLike, priority: ArrayLike, slo_ps: ArrayLike) -> Array:
         """Clients send requests, in order of time; returns their numbers."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, Literal, Protocol
 
 from llmserve_env.arrays import Array
+from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.tasks.task import Task
 
 Mode = Literal["sim", "real"]
@@ -45,6 +46,9 @@ class ServingBackend(Protocol):
 
     def serve(self, knobs: Array) -> None:
         """Serve one window of every episode under the knobs in force, shape (episodes, knobs)."""
+
+    def outcomes(self, index: int) -> RequestOutcomes:
+        """What has become of the requests of episode `index` by now."""
 
     def details(self) -> dict[str, Any]:
         """What this backend adds to the observation's metadata."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.outcomes import outcomes_of
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import NAMES
+from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.workloads import WorkloadSpec, describe, sample
@@ -61,6 +63,13 @@ class SimulatedBackend:
         self._until_ps += self.task.window_ps
         self.engine.advance(self._until_ps)
         self.engine.measure()
+
+    def outcomes(self, index: int) -> RequestOutcomes:
+        """What has become of the requests of an episode, from the engine's records."""
+        state = self.engine.state
+        arrived = slice(0, int(state.environment[index]["next_arrival"]))
+        now_ps = int(state.environment[index]["now_ps"])
+        return outcomes_of(self.task, state.requests[index, arrived], state.progress[index, arrived], now_ps)
 
     def details(self) -> dict[str, Any]:
         """A simulation adds nothing to the observation."""

@@ -41,7 +41,16 @@ def run_benchmark(args: argparse.Namespace) -> int:
     """Play, print, rewrite."""
     from llmserve_env.agents.registry import BENCHMARKED
     from llmserve_env.evaluation.readme import rewrite_block
-    from llmserve_env.evaluation.report import as_json, closed_gaps, headline_table, provenance, tabulate, text_table
+    from llmserve_env.evaluation.report import (
+        as_json,
+        closed_gaps,
+        headline_table,
+        latency_table,
+        pool_requests,
+        provenance,
+        tabulate,
+        text_table,
+    )
     from llmserve_env.tasks.catalog import SUITES
 
     tasks = named_tasks(None, suite=args.suite)
@@ -53,6 +62,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     suite = "" if args.suite == "core" else f" --suite {args.suite}"
     made = provenance(f"llmserve benchmark{suite} --episodes {args.episodes}{start}", seeds, tasks)
     print(text_table(table))
+    print(f"\n{latency_table(pool_requests(results))}\n")
     closed = closed_gaps(table, SUITES[args.suite])
     for task, share in closed.items():
         print(f"ppo closes {share:.0%} of the gap from tuned to clairvoyant on {task}")
@@ -60,7 +70,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
         changed = rewrite_block(args.readme, headline_table(table, made))
         print(f"{args.readme}: table {'rewritten' if changed else 'unchanged'}")
     if args.json:
-        write_text(args.json, json.dumps(as_json(table, made, {"gap_closed_by_ppo": closed}), indent=2))
+        write_text(args.json, json.dumps(as_json(results, made, {"gap_closed_by_ppo": closed}), indent=2))
     if args.html:
         from llmserve_env.evaluation.results_page import results_page
 

@@ -65,7 +65,15 @@ def _script_arguments(parser: Any) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> int:
     """Play, print, and write what was asked for."""
-    from llmserve_env.evaluation.report import as_csv, as_json, provenance, tabulate, text_table
+    from llmserve_env.evaluation.report import (
+        as_csv,
+        as_json,
+        latency_table,
+        pool_requests,
+        provenance,
+        tabulate,
+        text_table,
+    )
 
     tasks = named_tasks(args.task, suite=args.suite)
     seeds = evaluation_seeds(args.episodes, args.seed_start)
@@ -74,9 +82,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
     results = play_all(args, args.agent, tasks, seeds)
     table, made = tabulate(results), provenance(args.program + _options(args), seeds, tasks)
     if "-" not in (args.json, args.csv):
-        print(text_table(table))
+        print(f"{text_table(table)}\n\n{latency_table(pool_requests(results))}")
     if args.json:
-        write_text(args.json, json.dumps(as_json(table, made), indent=2))
+        write_text(args.json, json.dumps(as_json(results, made), indent=2))
     if args.csv:
         write_text(args.csv, as_csv(results).rstrip("\n"))
     if args.html:

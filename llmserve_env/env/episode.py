@@ -16,6 +16,7 @@ from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
+from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
@@ -77,6 +78,14 @@ class Trajectory:
         self.requested[t] = requested
         self.num_steps = t + 1
 
+    def totals(self) -> dict[str, float]:
+        """Counts and cost, summed over the steps played."""
+        n = self.num_steps
+        counted = {name: float(np.sum(self.window[name][:n])) for name in COUNTS}
+        # `cumsum` adds in the order of the steps, so the cost equals the running total of a live episode exactly.
+        cost = float(np.cumsum(self.terms["cost_usd"][:n])[-1]) if n else 0.0
+        return {**counted, "cost_usd": cost}
+
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
@@ -85,6 +94,8 @@ class PlayedEpisode:
     task: Task
     seed: int
     trajectory: Trajectory
+    requests: RequestOutcomes
+    """What became of the requests that have arrived."""
     mode: BackendMode = "sim"
 
     @property
@@ -93,11 +104,7 @@ class PlayedEpisode:
 
     def totals(self) -> dict[str, float]:
         """Counts and cost, summed over the steps played."""
-        n = self.step_count
-        counted = {name: float(np.sum(self.trajectory.window[name][:n])) for name in COUNTS}
-        # `cumsum` adds in the order of the steps, so the cost equals the running total of a live episode exactly.
-        cost = float(np.cumsum(self.trajectory.terms["cost_usd"][:n])[-1]) if n else 0.0
-        return {**counted, "cost_usd": cost}
+        return self.trajectory.totals()
 
     def log(self) -> ActionLog:
         """What it takes to play the episode again."""
@@ -195,7 +202,7 @@ class Episode:
         """The record so far, which graders and reports read; it grows with further steps."""
         if self.seed is None:
             raise EpisodeStateError("reset the episode before asking for its record")
-        return PlayedEpisode(self.task, self.seed, self.trajectory, self.mode)
+        return PlayedEpisode(self.task, self.seed, self.trajectory, self.batch.backend.outcomes(0), self.mode)
 
     def log(self) -> ActionLog:
         """What it takes to play the steps so far again."""

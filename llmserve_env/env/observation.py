@@ -89,5 +89,5 @@ def state_of(episode: Episode) -> dict[str, Any]:
         "cumulative_reward": float(episode.batch.control[0]["total_reward"]),
         "done": episode.is_done,
         "phase": episode.phase,
-        "totals": episode.played().totals(),
+        "totals": episode.trajectory.totals(),
     }

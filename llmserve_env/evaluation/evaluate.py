@@ -11,6 +11,7 @@ from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.play import PlayPiece, play_piece
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.graders import grade_episode
+from llmserve_env.request_outcomes import RequestSample, sample_of
 from llmserve_env.tasks.task import Task
 
 SIDE_BY_SIDE = 10
@@ -31,6 +32,8 @@ class EpisodeResult:
     throughput_tps: float
     cost_usd: float
     breakdown: dict[str, float]
+    requests: RequestSample
+    """Latencies and endings of its requests, for percentiles."""
 
 
 def attained_share(terms: Array) -> float | None:
@@ -59,6 +62,7 @@ def result_of(agent_name: str, episode: PlayedEpisode) -> EpisodeResult:
         throughput_tps=float(metrics["throughput_tps"].mean()),
         cost_usd=float(terms["cost_usd"].sum()),
         breakdown={name: float(value) for name, value in grade.breakdown.items()},
+        requests=sample_of(episode.requests),
     )
 
 

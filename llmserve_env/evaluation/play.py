@@ -39,7 +39,10 @@ def play(
         batch.step(knobs)
         for index, trajectory in enumerate(trajectories):
             trajectory.record(batch, index, knobs[index])
-    return [PlayedEpisode(task, seed, trajectory) for seed, trajectory in zip(seeds, trajectories, strict=True)]
+    return [
+        PlayedEpisode(task, seed, trajectory, batch.backend.outcomes(index))
+        for index, (seed, trajectory) in enumerate(zip(seeds, trajectories, strict=True))
+    ]
 
 
 @dataclass(frozen=True)

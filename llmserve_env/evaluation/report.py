@@ -13,6 +13,7 @@ from typing import Any
 from llmserve_env.agents.registry import CEILINGS
 from llmserve_env.evaluation.evaluate import EpisodeResult
 from llmserve_env.evaluation.statistics import Summary, gap_closed, summarise
+from llmserve_env.request_outcomes import LatencyFigures, RequestFigures, latency_text, pooled_figures
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
@@ -30,6 +31,10 @@ MIN_GAP = 0.05
 
 Summaries = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
+
+
+RequestTables = dict[str, dict[str, RequestFigures]]
+"""Agent -> task -> figures of the requests of all its episodes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +76,28 @@ def provenance(command: str, seeds: Sequence[int], tasks: Sequence[Task]) -> Pro
 
 def tabulate(results: Sequence[EpisodeResult]) -> Summaries:
     """Statistics over the seeds of each agent and task."""
-    grouped: dict[str, dict[str, list[EpisodeResult]]] = {}
-    for result in results:
-        grouped.setdefault(result.agent, {}).setdefault(result.task_id, []).append(result)
     return {
         agent: {
             task: {name: summarise([getattr(r, field) for r in rows]) for name, field in COLUMNS.items()}
             for task, rows in tasks.items()
         }
-        for agent, tasks in grouped.items()
+        for agent, tasks in _grouped(results).items()
     }
+
+
+def pool_requests(results: Sequence[EpisodeResult]) -> RequestTables:
+    """Latency percentiles and losses of each agent and task, over the requests of all seeds."""
+    return {
+        agent: {task: pooled_figures([r.requests for r in rows]) for task, rows in tasks.items()}
+        for agent, tasks in _grouped(results).items()
+    }
+
+
+def _grouped(results: Sequence[EpisodeResult]) -> dict[str, dict[str, list[EpisodeResult]]]:
+    grouped: dict[str, dict[str, list[EpisodeResult]]] = {}
+    for result in results:
+        grouped.setdefault(result.agent, {}).setdefault(result.task_id, []).append(result)
+    return grouped
 
 
 def text_table(summaries: Summaries) -> str:
@@ -107,12 +124,40 @@ def text_table(summaries: Summaries) -> str:
     return "\n".join(lines)
 
 
-def as_json(summaries: Summaries, made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+def latency_table(pooled: RequestTables) -> str:
+    """For terminals: percentiles over the requests of all seeds, a row per agent and task."""
+    head = f"{'task':<26}{'agent':<16}{'':<5}{'p50':>11}{'p90':>11}{'p99':>11}{'in SLO':>9}{'lost':>8}"
+    lines = ["Percentiles of requests, pooled over seeds; a lost request has no latency:", head, "-" * len(head)]
+    for task in dict.fromkeys(task for tasks in pooled.values() for task in tasks):
+        for agent, tasks in pooled.items():
+            if task in tasks:
+                lines += _latency_lines(task, agent, tasks[task])
+    return "\n".join(lines)
+
+
+def _latency_lines(task: str, agent: str, figures: RequestFigures) -> list[str]:
+    lines = []
+    for name, digits in (("ttft", 0), ("tpot", 1), ("e2e", 0)):
+        latency: LatencyFigures = getattr(figures, name)
+        cells = "".join(f"{latency_text(value, digits):>11}" for value in latency.percentiles_ms.values())
+        within = "–" if latency.within_slo is None else f"{latency.within_slo:.1%}"
+        lost = f"{figures.num_lost / max(figures.num_requests, 1):.1%}" if name == "ttft" else ""
+        lines.append(f"{task:<26}{agent:<16}{name.upper():<5}{cells}{within:>9}{lost:>8}".rstrip())
+        task = agent = ""
+    return lines
+
+
+def as_json(results: Sequence[EpisodeResult], made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """`tasks` at the top for one agent, below `agents` for several."""
+    summaries, pooled = tabulate(results), pool_requests(results)
     agents = {
         agent: {
             "tasks": {
-                task: {name: summary.as_dict() for name, summary in figures.items()} for task, figures in tasks.items()
+                task: {
+                    **{name: summary.as_dict() for name, summary in figures.items()},
+                    "requests": pooled[agent][task].as_dict(),
+                }
+                for task, figures in tasks.items()
             }
         }
         for agent, tasks in summaries.items()
@@ -124,16 +169,18 @@ def as_json(summaries: Summaries, made: Provenance, extra: dict[str, Any] | None
 
 
 def as_csv(results: Sequence[EpisodeResult]) -> str:
-    """A row per episode."""
+    """A row per episode, with the percentiles of its requests."""
     out = io.StringIO()
+    latencies = list(pooled_figures([results[0].requests]).as_dict()) if results else []
     components = list(dict.fromkeys(name for result in results for name in result.breakdown))
-    fields = ["agent", "task_id", "seed", *COLUMNS, *(f"grade_{name}" for name in components)]
+    fields = ["agent", "task_id", "seed", *COLUMNS, *(f"grade_{name}" for name in components), *latencies]
     writer = csv.DictWriter(out, fields, lineterminator="\n")
     writer.writeheader()
     for result in results:
         row = {"agent": result.agent, "task_id": result.task_id, "seed": result.seed}
         row |= {name: getattr(result, field) for name, field in COLUMNS.items()}
-        writer.writerow(row | {f"grade_{name}": value for name, value in result.breakdown.items()})
+        row |= {f"grade_{name}": value for name, value in result.breakdown.items()}
+        writer.writerow(row | pooled_figures([result.requests]).as_dict())
     return out.getvalue()
 
 

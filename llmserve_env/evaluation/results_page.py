@@ -18,7 +18,7 @@ from llmserve_env.evaluation.plots import (
     score_plot,
     timeline_plot,
 )
-from llmserve_env.evaluation.report import Provenance, Summaries, text_table
+from llmserve_env.evaluation.report import Provenance, Summaries, latency_table, pool_requests, text_table
 from llmserve_env.tasks.task import Task
 
 BASELINE = "static"
@@ -40,6 +40,7 @@ def results_page(
         "<h1>LLMServeEnv evaluation</h1>",
         paragraph(f"Command `{made.command}`, seeds {made.seeds}, commit {made.commit}."),
         f"<pre>{escape(text_table(summaries))}</pre>",
+        f"<pre>{escape(latency_table(pool_requests(results)))}</pre>",
         picture(png_uri(score_plot(summaries)), "Scores with 95 % intervals"),
         picture(png_uri(pareto_plot(results)), "Cost against SLO attainment"),
     ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.request_outcomes import RequestFigures, latency_text
 
 _STRONG, _WEAK = 0.9, 0.5
 _ADVICE = {
@@ -18,7 +17,9 @@ _ADVICE = {
 }
 
 
-def feedback_for(episode: PlayedEpisode, normalised: dict[str, float], measured: dict[str, float]) -> str:
+def feedback_for(
+    episode: PlayedEpisode, requests: RequestFigures, normalised: dict[str, float], measured: dict[str, float]
+) -> str:
     """Sentences: what is missing, what went well, what cost points, and what happened on the way."""
     if episode.step_count == 0:
         return "The log is empty: nothing was served, so the score is 0."
@@ -32,15 +33,21 @@ def feedback_for(episode: PlayedEpisode, normalised: dict[str, float], measured:
     for name in sorted(normalised, key=normalised.__getitem__):
         if normalised[name] < _WEAK:
             said.append(f"{name} {normalised[name]:.2f} (measured {measured[name]:.3f}): {_ADVICE[name]}.")
-    said.append(_incidents(episode))
+    said += [_incidents(episode, requests), _latencies(requests)]
     return " ".join(said)
 
 
-def _incidents(episode: PlayedEpisode) -> str:
-    window = episode.trajectory.window[: episode.step_count]
-    counts = {name: int(np.sum(window[name])) for name in ("arrived", "rejected", "abandoned", "preemptions", "ooms")}
-    lost = counts["rejected"] + counts["abandoned"]
+def _incidents(episode: PlayedEpisode, requests: RequestFigures) -> str:
+    totals = episode.trajectory.totals()
     return (
-        f"Of {counts['arrived']} requests {lost} were turned away or left; "
-        f"{counts['preemptions']} preemptions, {counts['ooms']} out-of-memory restarts."
+        f"Of {requests.num_requests} requests {requests.num_lost} were turned away or left; "
+        f"{totals['preemptions']:.0f} preemptions, {totals['ooms']:.0f} out-of-memory restarts."
+    )
+
+
+def _latencies(requests: RequestFigures) -> str:
+    ttft, tpot = requests.ttft, requests.tpot
+    return (
+        f"First tokens after {latency_text(ttft[50])} (p50), {latency_text(ttft[99])} (p99 of all requests); "
+        f"{latency_text(tpot[50], 1)} per further token (p50)."
     )

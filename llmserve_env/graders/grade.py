@@ -11,6 +11,7 @@ from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import components
 from llmserve_env.graders.feedback import feedback_for
 from llmserve_env.graders.references import reference_for
+from llmserve_env.request_outcomes import RequestFigures, request_figures
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 
@@ -30,6 +31,8 @@ class Grade:
     task_version: int
     seed: int
     num_steps: int
+    requests: RequestFigures
+    """Percentiles and shares over the episode's requests."""
     mode: Mode = "sim"
 
 
@@ -53,7 +56,7 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
     task, n, mode = played.task, played.step_count, played.mode
     if mode == "table":
         raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
-    measured = components(played)
+    measured, figures = components(played), request_figures(played.requests)
     reference = reference_for(task)
     weights: dict[str, float] = {str(name): weight for name, weight in task.grader.weights.items()}
     normalised = {name: reference.normalised(name, measured[name]) for name in weights}
@@ -63,11 +66,12 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
     return Grade(
         score=min(max(score, 0.0), 1.0),
         breakdown=breakdown,
-        feedback=feedback_for(played, normalised, measured),
+        feedback=feedback_for(played, figures, normalised, measured),
         task_id=task.id,
         task_version=task.version,
         seed=played.seed,
         num_steps=n,
+        requests=figures,
         mode=mode,
     )
 

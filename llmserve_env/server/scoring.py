@@ -52,6 +52,7 @@ def report(given: Grade) -> GradeReport:
         score=given.score,
         breakdown=dict(given.breakdown),
         feedback=given.feedback,
+        requests=given.requests.as_dict(),
         mode=given.mode,
     )
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from llmserve_env.workloads.arrivals import Arrivals, RateSeries, peak_rps
 from llmserve_env.workloads.distributions import DurationDistribution, OutputDistribution, TokenDistribution
@@ -34,6 +34,7 @@ MAX_TURNS = 256
 MAX_REQUESTS = 20_000_000
 """Largest number of rows of a table; a table of this size takes about 2 GB."""
 SHARE_TOLERANCE = 1e-6
+_OPTIONAL_SLOS = ("tpot_slo_ms", "e2e_slo_ms")
 
 
 class ServiceClass(Part):
@@ -42,8 +43,18 @@ class ServiceClass(Part):
     name: Name
     ttft_slo_ms: Positive | None
     """Promised time to first token; null for no promise."""
+    tpot_slo_ms: Positive | None = None
+    """Promised time per output token after the first."""
+    e2e_slo_ms: Positive | None = None
+    """Promised time to the last token."""
     patience_s: Positive | None = None
     """How long a client waits for its first token; null for no limit."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset_promises(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Promises that are not made are not written: digests of tasks do not depend on fields they do not use."""
+        data: dict[str, Any] = serialise(self)
+        return {name: value for name, value in data.items() if name not in _OPTIONAL_SLOS or value is not None}
 
 
 class Acceptance(Part):

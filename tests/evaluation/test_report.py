@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from llmserve_env.errors import ConfigError
@@ -19,19 +20,29 @@ from llmserve_env.evaluation.report import (
     closed_gaps,
     commit_of,
     headline_table,
+    latency_table,
+    pool_requests,
     tabulate,
     text_table,
 )
 from llmserve_env.evaluation.results_page import results_page
+from llmserve_env.request_outcomes import RequestSample
 from llmserve_env.tasks.catalog import load_task
 
 MADE = Provenance("llmserve benchmark", "1..2", "abc", "1", {"static_workload": 1, "bursty_workload": 1})
 SCORES = {"tuned": 0.4, "ppo": 0.5, "clairvoyant": 0.6}
 
 
+REQUESTS = RequestSample(
+    (3, 0, 1, 0),
+    {"ttft": np.array([100.0, 200.0, 300.0, np.inf]), "tpot": np.array([10.0]), "e2e": np.array([900.0, np.inf])},
+    {"ttft": (4, 2), "tpot": (0, 0), "e2e": (0, 0)},
+)
+
+
 def results() -> list[EpisodeResult]:
     return [
-        EpisodeResult(agent, task, seed, score + seed / 100, 10.0, 0.9, 1000.0, 0.05, {"slo": 0.5})
+        EpisodeResult(agent, task, seed, score + seed / 100, 10.0, 0.9, 1000.0, 0.05, {"slo": 0.5}, REQUESTS)
         for agent, score in SCORES.items()
         for task in MADE.task_versions
         for seed in (1, 2)
@@ -40,17 +51,33 @@ def results() -> list[EpisodeResult]:
 
 def test_json_of_one_agent_has_the_tasks_at_the_top() -> None:
     only = [r for r in results() if r.agent == "ppo"]
-    data = json.loads(json.dumps(as_json(tabulate(only), MADE)))
+    data = json.loads(json.dumps(as_json(only, MADE)))
     score = data["tasks"]["bursty_workload"]["score"]
     assert score["mean"] == pytest.approx(0.515)
     assert set(score) == {"mean", "iqm", "ci95"}
-    assert set(data["tasks"]["static_workload"]) == {"score", "return", "slo_attainment", "throughput_tps", "cost_usd"}
+    assert set(data["tasks"]["static_workload"]) == {
+        "score",
+        "return",
+        "slo_attainment",
+        "throughput_tps",
+        "cost_usd",
+        "requests",
+    }
     assert (data["agent"], data["seeds"], data["commit"]) == ("ppo", "1..2", "abc")
 
 
 def test_json_of_several_agents_keeps_them_apart() -> None:
-    data = as_json(tabulate(results()), MADE)
+    data = as_json(results(), MADE)
     assert list(data["agents"]) == ["tuned", "ppo", "clairvoyant"]
+
+
+def test_percentiles_pool_the_requests_of_all_seeds_and_lost_ones_have_none() -> None:
+    requests = as_json([r for r in results() if r.agent == "ppo"], MADE)["tasks"]["bursty_workload"]["requests"]
+    assert (requests["requests"], requests["lost"]) == (8, 2)
+    assert (requests["ttft_p50_ms"], requests["ttft_p99_ms"], requests["ttft_within_slo"]) == (200.0, None, 0.5)
+    text = latency_table(pool_requests(results()))
+    assert "200 ms" in text
+    assert "lost" in text.splitlines()[3]
 
 
 def test_csv_has_a_row_per_episode() -> None:

@@ -21,6 +21,7 @@ from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import FINISHED
 from llmserve_env.errors import EpisodeStateError, ProviderError
+from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_MS, PS_PER_S, ps_to_s, s_to_ps
@@ -204,6 +205,10 @@ class LiveBackend:
 
     def _ps(self, at_s: float) -> int:
         return round((at_s - self.origin_s) * PS_PER_S)
+
+    def outcomes(self, index: int) -> RequestOutcomes:
+        """What has become of the requests, from the book."""
+        return self.book.outcomes(self.task)
 
     def details(self) -> dict[str, Any]:
         """What became of the knobs, requests and money, under `real`."""

@@ -13,6 +13,7 @@ from llmserve_env.backends.table.fluid_queue import FluidQueue, ServedWindow
 from llmserve_env.backends.table.lookup import LookupTable, draw_jitter, jitter_stream
 from llmserve_env.engine.knobs import named
 from llmserve_env.errors import ConfigError, EpisodeStateError
+from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import BYTES_PER_GB, PS_PER_MS, s_to_ps
@@ -116,6 +117,10 @@ class TableBackend:
         if metrics["ttft_p99_ms"] > metrics["oldest_wait_ms"]:
             # All requests of a window have the table's median TTFT; its spread belongs to the late ones.
             metrics["ttft_p99_ms"] += served.busiest.ttft_p99_ms - served.busiest.ttft_p50_ms
+
+    def outcomes(self, index: int) -> RequestOutcomes:
+        """What has become of the requests, from the book."""
+        return self._book.outcomes(self.task)
 
     def details(self) -> dict[str, Any]:
         """A table adds nothing to the observation's metadata."""

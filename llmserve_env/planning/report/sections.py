@@ -26,6 +26,8 @@ from llmserve_env.planning.report.charts import (
 from llmserve_env.planning.report.flags import vllm_command, vllm_flags
 from llmserve_env.planning.report.gather import ControlResult, ReportData
 from llmserve_env.planning.report.policy import sentences, traffic_levels
+from llmserve_env.planning.tuning.constants import Outcome
+from llmserve_env.request_outcomes import latency_text
 from llmserve_env.units import S_PER_HOUR
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
@@ -42,7 +44,7 @@ def capacity_section(data: ReportData) -> str:
             "requests, per precision, with the best of several batch caps, drafts and orders of service."
         ),
         html_table(
-            ["tier", "GPUs", "USD/h", "USD/M output tokens", "within SLO", "TTFT p50", "TTFT p99", "ITL p50"],
+            ["tier", "GPUs", "USD/h", "USD/M output tokens", "within SLO", "TTFT p50", "TTFT p99", "TPOT p50"],
             [_capacity_row(one) for one in data.capacity],
             chosen=chosen,
         ),
@@ -53,7 +55,7 @@ def capacity_section(data: ReportData) -> str:
         paragraph(
             "Found by bisection; the neighbours of each answer are simulated too"
             + ("." if all(one.is_monotone for one in data.capacity) else ", and where more GPUs did worse, every size.")
-            + " First-token times are means over windows of their median and 99th percentile.",
+            + " Percentiles are of all requests; `lost` means that the request of that rank was never answered.",
             "note",
         ),
     )
@@ -70,10 +72,13 @@ def _capacity_row(one: TierCapacity) -> list[str]:
         f"{answer.gpu_usd_per_hour:.2f}",
         f"{answer.usd_per_million_output_tokens:.3f}",
         f"{answer.attainment:.1%}",
-        f"{answer.outcome.ttft_p50_ms:,.0f} ms",
-        f"{answer.outcome.ttft_p99_ms:,.0f} ms",
-        f"{answer.outcome.itl_p50_ms:.1f} ms",
+        *_latency_cells(answer.outcome),
     ]
+
+
+def _latency_cells(outcome: Outcome) -> list[str]:
+    ttft, tpot = outcome.requests.ttft, outcome.requests.tpot
+    return [latency_text(ttft[50]), latency_text(ttft[99]), latency_text(tpot[50], 1)]
 
 
 def control_section(data: ReportData) -> str:
@@ -90,7 +95,7 @@ def control_section(data: ReportData) -> str:
         "Static or adaptive",
         paragraph(f"All on the task's fleet and on the same seeds ({data.seeds}), which no search has seen."),
         html_table(
-            ["control", "score", "within SLO", "TTFT p50", "TTFT p99", "ITL p50", "tokens/s", "billed USD/h"],
+            ["control", "score", "within SLO", "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s", "billed USD/h"],
             rows,
             chosen=chosen,
         ),
@@ -118,9 +123,7 @@ def _control_row(played: ControlResult) -> list[str]:
         played.name,
         f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]",
         f"{f.slo_attainment:.1%}",
-        f"{f.ttft_p50_ms:,.0f} ms",
-        f"{f.ttft_p99_ms:,.0f} ms",
-        f"{f.itl_p50_ms:.1f} ms",
+        *_latency_cells(f),
         f"{f.throughput_tps:,.0f}",
         f"{f.cost_usd_per_hour:.2f}",
     ]

@@ -16,6 +16,7 @@ from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.runner import Runner
 from llmserve_env.graders.components import components
 from llmserve_env.graders.references import Reference
+from llmserve_env.request_outcomes import RequestFigures, pooled_figures, sample_of
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import S_PER_HOUR
 
@@ -25,16 +26,15 @@ SIDE_BY_SIDE = 24
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a configuration achieves, as means over episodes."""
+    """What a configuration achieves: means over episodes, and figures over all their requests."""
 
     reward: float
     slo_attainment: float
     """Share of judged requests, weighted by class, that met their SLO."""
     cost_usd_per_hour: float
-    ttft_p50_ms: float
-    ttft_p99_ms: float
-    itl_p50_ms: float
     throughput_tps: float
+    requests: RequestFigures
+    """Percentiles and shares over the requests of all episodes."""
     class_attainment: dict[str, float]
     """Share of each class's judged requests that met its SLO; 1 where none was judged."""
     components: dict[str, float]
@@ -70,12 +70,13 @@ class _Piece:
 
 
 def outcome_of(episodes: Sequence[PlayedEpisode]) -> Outcome:
-    """Means over finished episodes; latencies are means over the windows that had traffic."""
+    """What these finished episodes achieve together."""
     rows = np.mean([_episode_outcome(episode) for episode in episodes], axis=0)
     measured = [components(episode) for episode in episodes]
     means = {name: float(np.mean([found[name] for found in measured])) for name in measured[0]}
-    reward, slo, cost, ttft_p50, ttft_p99, itl, throughput = (float(value) for value in rows)
-    return Outcome(reward, slo, cost, ttft_p50, ttft_p99, itl, throughput, _by_class(episodes), means)
+    reward, slo, cost, throughput = (float(value) for value in rows)
+    requests = pooled_figures([sample_of(episode.requests) for episode in episodes])
+    return Outcome(reward, slo, cost, throughput, requests, _by_class(episodes), means)
 
 
 def _by_class(episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
@@ -89,15 +90,10 @@ def _by_class(episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
 def _episode_outcome(episode: PlayedEpisode) -> tuple[float, ...]:
     terms, metrics = episode.trajectory.terms, episode.trajectory.metrics
     hours = episode.task.steps * episode.task.window_s / S_PER_HOUR
-    is_served = metrics["ttft_p50_ms"] > 0.0
-    ttft = metrics[is_served] if is_served.any() else metrics
     return (
         float(terms["reward"].mean()),
         slo_attainment(episode),
         float(terms["cost_usd"].sum()) / hours,
-        float(ttft["ttft_p50_ms"].mean()),
-        float(ttft["ttft_p99_ms"].mean()),
-        float(ttft["itl_p50_ms"].mean()),
         float(metrics["throughput_tps"].mean()),
     )
 

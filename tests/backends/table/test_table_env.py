@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from llmserve_env.backends.table.backend import TableBackend
 from llmserve_env.backends.table.grid import MEASURES, Grid
 from llmserve_env.backends.table.lookup import LookupTable
+from llmserve_env.env.episode import Episode
 from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
 from llmserve_env.env.table_env import TableBackedEnv
 from llmserve_env.errors import ConfigError, EpisodeStateError, InvalidLogError
 from llmserve_env.graders import grade_episode
+from llmserve_env.request_outcomes import request_figures
 from llmserve_env.tasks.catalog import load_task
 
 BATCH_8, BATCH_128 = np.array([0, 8, 0, 0, 0, 0]), np.array([5, 8, 0, 0, 0, 0])
@@ -58,6 +61,17 @@ def test_every_task_is_played_with_rewards_in_range() -> None:
             assert info["reward_terms"]["reward"] == reward
             assert info["backend"] == "table"
             assert not terminated
+
+
+def test_an_episode_knows_what_became_of_its_requests(table: LookupTable) -> None:
+    task = load_task(1)
+    episode = Episode(task, backend=TableBackend(task, table))
+    episode.reset(1)
+    for _ in range(20):
+        episode.step(task.default_knobs)
+    found = request_figures(episode.played().requests)
+    assert found.num_requests == episode.trajectory.totals()["arrived"] > 0
+    assert found.ttft.num_requests > 0
 
 
 def test_one_seed_gives_one_episode(table: LookupTable) -> None:
