@@ -147,7 +147,7 @@ def percentile_ms(sorted_ms: Array, percent: float) -> float:
     return float(sorted_ms[max(rank, 1) - 1]) if n else math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RequestSample:
     """What figures need of an episode's requests; small enough to keep for every episode of an evaluation."""
 
@@ -156,6 +156,13 @@ class RequestSample:
     decided_ms: dict[LatencyName, Array]
     judged: dict[LatencyName, tuple[int, int]]
     """Requests whose promise was judged, and those among them for which it was kept."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RequestSample)
+            and (self.endings, self.judged) == (other.endings, other.judged)
+            and all(np.array_equal(self.decided_ms[name], other.decided_ms[name]) for name in LATENCIES)
+        )
 
 
 def sample_of(outcomes: RequestOutcomes) -> RequestSample:
