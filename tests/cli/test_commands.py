@@ -42,8 +42,9 @@ def test_root_scripts_are_short(script: str) -> None:
 def test_evaluate_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--agent", "static", "random", "--task", "1", "--episodes", "2"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("static_workload") == 2
+    assert printed.count("static_workload") == 4, "a row per agent: of scores, and of latencies"
     assert "95 % interval" in printed
+    assert "Percentiles of requests" in printed
 
 
 def test_evaluate_writes_json_csv_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
