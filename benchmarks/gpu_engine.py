@@ -71,6 +71,11 @@ def metrics_of(sent_s: Array, first_token_s: Array, finish_s: Array, output_toke
 
 def simulate(run: GpuRun, host: Host) -> dict[str, float]:
     """The same metrics from the simulator, beside this host."""
+    return metrics_of(run.sent_s, *simulated_times(run, host), run.output_tokens)
+
+
+def simulated_times(run: GpuRun, host: Host) -> tuple[Array, Array]:
+    """First and last token of every request in seconds, from the simulator beside this host."""
     deployment = Deployment(
         costs=load_profile(profile_name(run)).costs(),
         block_tokens=int(run.options["block_size"]),
@@ -92,8 +97,7 @@ def simulate(run: GpuRun, host: Host) -> dict[str, float]:
         knobs = changed(knobs, limits, largest_pool(run))
     engine.serve(knobs, _LONG_AFTER_PS)
     progress = engine.request_records()
-    first_s, finish_s = (progress[name] / PS_PER_S for name in ("first_token_at_ps", "finished_at_ps"))
-    return metrics_of(run.sent_s, first_s, finish_s, run.output_tokens)
+    return progress["first_token_at_ps"] / PS_PER_S, progress["finished_at_ps"] / PS_PER_S
 
 
 def largest_pool(run: GpuRun) -> int:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from tools.recorder.plans import H200_PLANS
+from tools.recorder.plans import PLANS
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def record(asked: argparse.Namespace) -> None:
     from tools.recorder.gpu import record_engine
 
     asked.out.mkdir(parents=True, exist_ok=True)
-    for plan in H200_PLANS:
+    for plan in PLANS:
         runs = [run for run in plan.runs if not asked.run or run.name in asked.run]
         if runs and (not asked.engine or plan.name in asked.engine):
             asyncio.run(record_engine(plan, asked.out.resolve(), runs))

@@ -81,3 +81,16 @@ H200_PLANS = (
         quantization="fp8",
     ),
 )
+
+CAPACITY_PLAN = EnginePlan(
+    "capacity",
+    "llama-3-8b",
+    (
+        *(Run(f"c_chat_{rate}", "chat", 41, 30, {"rate_rps": float(rate)}) for rate in (12, 14, 16, 18, 20)),
+        *(Run(f"c_light_{rate}", "light", 42, 30, {"rate_rps": float(rate)}) for rate in (42, 47, 52, 57, 62)),
+    ),
+    max_num_seqs=512,
+    max_num_batched_tokens=8_192,
+)
+"""Two workloads at a ladder of rates around the predicted capacity; `python -m benchmarks.gpu_capacity` compares."""
+PLANS = (*H200_PLANS, CAPACITY_PLAN)
