@@ -2,15 +2,18 @@
 
 Every recorded run is simulated with the shipped profile of its GPU and model: same requests, limits and changes of
 limits, asynchronous scheduling and prefix caching on, the KV pool as the engine reported it. The host is fitted to the
-iterations of the other bf16 runs of the folder, never to the run itself; where a folder does not time its launches, the
+times at which the other bf16 runs of the folder were scheduled, never to the run itself; where there are too few, the
 shipped host is used. Errors are relative, simulated against recorded: negative means that the simulator is too fast.
-Latencies are counted from the moment the client sent a request.
+Latencies are counted from the moment the client sent a request. `median_abs` is over the largest group of runs with one
+model and precision.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,17 +25,19 @@ from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
 from benchmarks.recorded_host import host_of
 from llmserve_env.arrays import Array
+from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import MAX_RUNNING
+from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile
 from llmserve_env.profiles.host import Host, load_host
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, s_to_ps
 
-TIERS = {"bf16": 0}
-"""Weights of a recorded engine -> the profile's tier with the same arithmetic."""
+TIERS = {"bf16": "FP16", "fp8": "FP8"}
+"""Weights of a recorded engine -> the tier with the same arithmetic."""
 METRICS = ("ttft_p50", "ttft_mean", "ttft_p95", "tpot_mean", "tpot_p95", "e2e_mean", "makespan")
 SHIPPED_HOST = "xeon-h200-vllm-0.26"
 _LONG_AFTER_PS = 100_000 * PS_PER_S
@@ -47,11 +52,16 @@ def why_not(run: GpuRun) -> str | None:
     """Why the simulator cannot express a run; None if it can."""
     if profile_name(run) not in list_profiles():
         return f"no profile {profile_name(run)}"
-    if run.weights not in TIERS:
+    if TIERS.get(run.weights) not in load_profile(profile_name(run)).tiers:
         return f"no tier with {run.weights} weights"
     if int(run.options["max_num_seqs"]) > MAX_RUNNING:
         return f"more than {MAX_RUNNING} running requests"
     return None
+
+
+def tier_of(run: GpuRun) -> int:
+    """The number of the tier that a run's weights stand for."""
+    return TIER_NAMES.index(TIERS[run.weights])
 
 
 def metrics_of(sent_s: Array, first_token_s: Array, finish_s: Array, output_tokens: Array) -> dict[str, float]:
@@ -77,7 +87,7 @@ def simulate(run: GpuRun, host: Host) -> dict[str, float]:
 def simulated_times(run: GpuRun, host: Host) -> tuple[Array, Array]:
     """First and last token of every request in seconds, from the simulator beside this host."""
     deployment = Deployment(
-        costs=load_profile(profile_name(run)).costs(),
+        costs=host.gpu_costs(load_profile(profile_name(run)).costs()),
         block_tokens=int(run.options["block_size"]),
         max_running=int(run.options["max_num_seqs"]),
         token_budget=int(run.options["max_num_batched_tokens"]),
@@ -90,7 +100,7 @@ def simulated_times(run: GpuRun, host: Host) -> tuple[Array, Array]:
     )
     sent_ps = [s_to_ps(at_s) for at_s in run.sent_s]
     engine = Engine(deployment, RequestTable.of(sent_ps, run.prompt_tokens, run.output_tokens), 0)
-    knobs = ServingKnobs(batch_cap=deployment.max_running, quantization_tier=TIERS[run.weights])
+    knobs = ServingKnobs(batch_cap=deployment.max_running, quantization_tier=tier_of(run))
     for second, limits in run.changes:
         if second > 0.0:
             engine.serve(knobs, s_to_ps(second))
@@ -116,11 +126,16 @@ def changed(knobs: ServingKnobs, limits: Mapping[str, int], num_blocks: int) -> 
 
 
 def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
-    """A host fitted to the other bf16 runs of the folder; the shipped one where they do not time their launches."""
-    others = [one for one in runs if one.name != run.name and one.weights == "bf16" and one.steps]
-    if not others:
-        return load_host(SHIPPED_HOST)
-    return host_of(others, load_profile(profile_name(run)).costs().tiers[TIERS["bf16"]], "other_runs")
+    """A host fitted to the other bf16 runs of the model; the shipped one where they are too few."""
+    others = [one for one in runs if one.name != run.name and (one.weights, one.model) == ("bf16", run.model)]
+    try:
+        return host_of(others, load_profile(profile_name(run)).costs().tiers[0], "other_runs") if others else _shipped()
+    except ProfileError:
+        return _shipped()
+
+
+def _shipped() -> Host:
+    return load_host(SHIPPED_HOST)
 
 
 def errors_of(run: GpuRun, host: Host) -> dict[str, float]:
@@ -130,20 +145,29 @@ def errors_of(run: GpuRun, host: Host) -> dict[str, float]:
     return {name: simulated[name] / recorded[name] - 1.0 for name in METRICS}
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """Errors of every run that can be expressed, their medians, and why the others cannot."""
+def measure(folder: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Errors of every run that can be expressed, and why the others cannot."""
     runs: list[dict[str, Any]] = []
     skipped = {}
     recorded = read_gpu_runs(folder)
     for run in recorded:
         reason = why_not(run)
         if reason is None:
-            errors = errors_of(run, host_for(run, recorded))
-            runs.append({"run": run.name, "weights": run.weights, "model": run.model, "errors": errors})
+            names = {name: run.options[name] for name in ("run", "weights", "model")}
+            runs.append({**names, "errors": errors_of(run, host_for(run, recorded))})
         else:
             skipped[run.name] = reason
-    medians = {name: float(np.median([abs(r["errors"][name]) for r in runs])) for name in METRICS} if runs else {}
-    return {"runs": runs, "median_abs": medians, "skipped": skipped}
+    return runs, skipped
+
+
+def group_of(run: Mapping[str, Any]) -> str:
+    """Model and precision of a measured run."""
+    return f"{run['model']} {run['weights']}"
+
+
+def median_abs(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Medians of the absolute errors, by metric."""
+    return {name: float(np.median([abs(run["errors"][name]) for run in runs])) for name in METRICS}
 
 
 def main() -> None:
@@ -152,16 +176,27 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, default=RECORDINGS, metavar="DIR", help="folder of recorded runs")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = measure(arguments.truth)
+    runs, skipped = measure(arguments.truth)
+    sizes = Counter(map(group_of, runs))
+    groups = {name: [run for run in runs if group_of(run) == name] for name, _ in sizes.most_common()}
     if arguments.json:
-        print(json.dumps(found))
-        return
-    rows = [[r["run"], *(f"{r['errors'][name]:+.1%}" for name in METRICS)] for r in found["runs"]]
-    rows.append(["**median of absolute errors**", *(f"{found['median_abs'][name]:.1%}" for name in METRICS)])
+        medians = median_abs(next(iter(groups.values()))) if groups else {}
+        print(json.dumps({"runs": runs, "median_abs": medians}))
+    else:
+        print_table(groups)
+    for reason in dict.fromkeys(skipped.values()):
+        names = ", ".join(name for name, why in skipped.items() if why == reason)
+        print(f"\nNot simulated, {reason}: {names}.", file=sys.stderr if arguments.json else sys.stdout)
+
+
+def print_table(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """One row per run, and the medians of each group after its runs."""
+    rows = []
+    for group, runs in groups.items():
+        rows += [[run["run"], *(f"{run['errors'][name]:+.1%}" for name in METRICS)] for run in runs]
+        medians = median_abs(runs)
+        rows.append([f"**median, {group}**", *(f"{medians[name]:.1%}" for name in METRICS)])
     print(markdown_table(["run", *(name.replace("_", " ") for name in METRICS)], rows))
-    for reason in dict.fromkeys(found["skipped"].values()):
-        names = ", ".join(name for name, why in found["skipped"].items() if why == reason)
-        print(f"\nNot simulated, {reason}: {names}.")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,19 @@ from llmserve_env.arrays import Array
 RECORDINGS = Path(__file__).resolve().parent.parent / "recordings" / "h200"
 
 
-STEP_COLUMNS = ("reqs", "new_reqs", "tokens", "prefill_tokens", "prefill_work", "decode_ctx", "gpu_ms")
-TIME_COLUMNS = ("t_sched", "t_launch_end", "t_output", "t_output_end")
+STEP_COLUMNS = (
+    "t_sched",
+    "running",
+    "waiting",
+    "reqs",
+    "decode_reqs",
+    "tokens",
+    "prefill_tokens",
+    "prefill_work",
+    "decode_ctx",
+)
+TIMED_COLUMNS = ("new_reqs", "t_output", "t_output_end", "gpu_ms")
+"""Columns of our own recorder; other recordings may lack them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +42,12 @@ class GpuRun:
     first_token_s: Array
     finish_s: Array
     steps: dict[str, Array]
-    """Columns of its iterations; empty where the recorder did not time launches."""
+    """Columns of its iterations; those of `TIMED_COLUMNS` where they were recorded."""
 
     @property
     def weights(self) -> str:
-        """Precision of the weights, for example `bf16` or `fp8`."""
-        return str(self.options["weights"])
+        """Precision of the weights, for example `bf16` or `fp8`; a recorder may add a remark after it."""
+        return str(self.options["weights"]).split()[0]
 
     @property
     def model(self) -> str:
@@ -47,6 +58,15 @@ class GpuRun:
     def num_blocks(self) -> int:
         """Usable KV blocks: one of the engine's is the null block."""
         return int(self.options["num_blocks"]) - 1
+
+    @property
+    def token_budget(self) -> Array:
+        """Tokens that each iteration was allowed, as changed during the run."""
+        budget = np.full(len(self.steps["t_sched"]), int(self.options["max_num_batched_tokens"]))
+        for second, limits in self.changes:
+            if "token_budget" in limits:
+                budget[self.steps["t_sched"] >= second] = limits["token_budget"]
+        return budget
 
     @property
     def changes(self) -> list[tuple[float, dict[str, int]]]:
@@ -73,16 +93,15 @@ def read_gpu_runs(folder: Path) -> list[GpuRun]:
 
 
 def _read_steps(path: Path) -> dict[str, dict[str, Array]]:
-    """Iterations by run; nothing where the file does not say when they were launched."""
-    names = [*STEP_COLUMNS, *TIME_COLUMNS]
-    if not set(names) <= set(pq.read_schema(path).names):
-        return {}
+    """Iterations by run, in the order of their scheduling."""
+    given = pq.read_schema(path).names
+    names = [*STEP_COLUMNS, *(name for name in TIMED_COLUMNS if name in given)]
     table = pq.read_table(path, columns=["run", *names])
     runs = np.array(table["run"].to_pylist())
     columns = {name: table[name].to_numpy() for name in names}
-    # The last iterations of a run may end after its rows were written.
-    is_whole = np.all([np.isfinite(columns[name]) for name in TIME_COLUMNS], axis=0)
-    return {
-        str(run): {name: column[(runs == run) & is_whole] for name, column in columns.items()}
-        for run in np.unique(runs)
-    }
+    order = np.argsort(columns["t_sched"], kind="stable")
+    found = {}
+    for run in np.unique(runs):
+        rows = order[runs[order] == run]
+        found[str(run)] = {name: column[rows] for name, column in columns.items()}
+    return found

@@ -14,11 +14,13 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import Curve, TierCosts
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.host import Host, save_host
-from llmserve_env.profiles.host_fitting import HostIterations, fit_host
+from llmserve_env.profiles.host_fitting import IterationLog, fit_host
 from llmserve_env.units import PS_PER_MS
 
-QUIETEST = 0.02
-"""Share of the requests that found the engine waiting for them: their delay is the front end's alone."""
+FRONT_END_MS = np.arange(0.0, 10.0, 0.05)
+"""Delays that are tried for the front end."""
+MAX_ANSWER_MS = 100.0
+"""A request whose answer seems to take longer was not counted with its own iteration."""
 
 
 def curve_ms(curve: Curve, x: Array) -> Array:
@@ -28,80 +30,102 @@ def curve_ms(curve: Curve, x: Array) -> Array:
     return np.where(x > 0, np.interp(x, curve.x, curve.ps) + beyond, 0.0) / PS_PER_MS
 
 
-def profile_ms(tier: TierCosts, run: GpuRun) -> Array:
-    """GPU time of a run's iterations by the profile, without drafts."""
-    steps = run.steps
-    decodes = steps["tokens"] - steps["prefill_tokens"]
+def profile_ms(tier: TierCosts, steps: dict[str, Array]) -> tuple[Array, Array]:
+    """GPU time of iterations by the profile, without drafts: (all but decode attention, decode attention)."""
     constants_ps = (
         tier.overhead_ps
         + tier.per_sequence_ps * steps["reqs"]
-        + tier.per_decode_token_ps * decodes
+        + tier.per_decode_token_ps * (steps["tokens"] - steps["prefill_tokens"])
         + tier.per_prefill_token_ps * steps["prefill_tokens"]
     )
-    curves_ms = (
-        curve_ms(tier.gemm, steps["tokens"])
-        + curve_ms(tier.decode_attention[0], steps["decode_ctx"])
-        + curve_ms(tier.prefill_attention, steps["prefill_work"])
+    curves_ms = curve_ms(tier.gemm, steps["tokens"]) + curve_ms(tier.prefill_attention, steps["prefill_work"])
+    return constants_ps / PS_PER_MS + curves_ms, curve_ms(tier.decode_attention[0], steps["decode_ctx"])
+
+
+def admissions_of(run: GpuRun) -> Array:
+    """Requests that each iteration admitted, preempted ones that came back included.
+
+    Where they were not recorded: every prefill is new, except one that the budget of the iteration before cut short.
+    """
+    steps = run.steps
+    if "new_reqs" in steps:
+        return steps["new_reqs"]
+    is_cut = np.concatenate([[False], (steps["tokens"] >= run.token_budget)[:-1]])
+    admissions: Array = np.maximum(steps["reqs"] - steps["decode_reqs"] - is_cut, 0)
+    return admissions
+
+
+def log_of(run: GpuRun, tier: TierCosts) -> IterationLog:
+    """A run's iterations as the fit takes them."""
+    steps, admissions = run.steps, admissions_of(run)
+    gpu_ms, attention_ms = profile_ms(tier, steps)
+    after_idle = (steps["decode_reqs"] == 0) & (steps["running"] == admissions)
+    after_idle[0] = True
+    return IterationLog(
+        scheduled_ms=1e3 * steps["t_sched"],
+        sequences=steps["reqs"],
+        admissions=admissions,
+        tokens=steps["tokens"],
+        prefill_tokens=steps["prefill_tokens"],
+        graph_max_tokens=int(run.options["cuda_graph_max_tokens"]),
+        after_idle=after_idle,
+        gpu_ms=gpu_ms,
+        decode_attention_ms=attention_ms,
+        output_ms=1e3 * (steps["t_output_end"] - steps["t_output"]) if "t_output" in steps else None,
     )
-    total: Array = constants_ps / PS_PER_MS + curves_ms
-    return total
 
 
 def host_of(runs: Sequence[GpuRun], tier: TierCosts, name: str) -> Host:
     """The host that these runs were served by."""
-
-    def column(*names: str) -> list[Array]:
-        return [np.concatenate([run.steps[one] for run in runs]) for one in names]
-
-    sequences, admissions, tokens, prefill, scheduled, launched, taken, ended, gpu_ms = column(
-        "reqs", "new_reqs", "tokens", "prefill_tokens", "t_sched", "t_launch_end", "t_output", "t_output_end", "gpu_ms"
-    )
-    graph = [np.full(len(run.steps["reqs"]), run.options["cuda_graph_max_tokens"]) for run in runs]
-    by_profile = np.concatenate([profile_ms(tier, run) for run in runs])
-    fitted = fit_host(
-        HostIterations(
-            sequences,
-            admissions,
-            tokens,
-            prefill,
-            np.concatenate(graph),
-            1e3 * (launched - scheduled),
-            1e3 * (ended - taken),
-            gpu_ms - by_profile,
-        )
-    )
-    delays = [delays_ms(run) for run in runs]
-    # The least loaded run shows the client's side alone; in the others outputs also wait for each other.
-    front_end = min(float(np.quantile(before, QUIETEST)) for before, _ in delays)
-    answer = min(float(np.median(after)) for _, after in delays)
+    fitted = fit_host([log_of(run, tier) for run in runs])
     return Host(
         name=name,
         machine="Intel Xeon beside one H200, 10 million additions in Python in 0.8 s",
         engine="vLLM 0.26.0, AsyncLLM in process",
         provenance=f"python -m benchmarks.recorded_host --save {name}; runs {', '.join(run.name for run in runs)}",
-        front_end_ms=round(front_end, 3),
-        answer_ms=round(answer, 3),
+        front_end_ms=round(front_end_ms(runs), 3),
+        # The least loaded run shows the client's side alone; in the others answers also wait for each other.
+        answer_ms=round(min(float(np.median(answers_ms(run))) for run in runs), 3),
         full_graph=fitted.full_graph,
         piecewise_graph=fitted.piecewise_graph,
         no_graph=fitted.no_graph,
         per_admission_ms=fitted.per_admission_ms,
         output=fitted.output,
         sampling=fitted.sampling,
+        decode_attention=fitted.decode_attention,
     )
 
 
-def delays_ms(run: GpuRun) -> tuple[Array, Array]:
-    """(from sending a request to the scheduling that admits it, from its last output to the client)."""
+def front_end_ms(runs: Sequence[GpuRun]) -> float:
+    """The delay that agrees with most requests: each was visible to one scheduling and not to the one before."""
+    at_least, at_most = (np.concatenate(side) for side in zip(*map(_visible_ms, runs), strict=True))
+    agree = [np.mean((at_least < delay) & (delay <= at_most)) for delay in FRONT_END_MS]
+    return float(FRONT_END_MS[int(np.argmax(agree))])
+
+
+def _visible_ms(run: GpuRun) -> tuple[Array, Array]:
+    """For each request the bounds of its delay; requests are seen in the order in which they were sent."""
+    at_s = run.steps["t_sched"]
+    seen = np.maximum.accumulate(np.cumsum(admissions_of(run)) + run.steps["waiting"])
+    first = np.searchsorted(seen, np.arange(1, len(run.sent_s) + 1))
+    known = (first > 0) & (first < len(seen))
+    first, sent_s = first[known], run.sent_s[known]
+    return 1e3 * (at_s[first - 1] - sent_s), 1e3 * (at_s[first] - sent_s)
+
+
+def answers_ms(run: GpuRun) -> Array:
+    """From the end of the iteration that made a first token until the client had it.
+
+    The output of iteration k is taken in just before k+2 is scheduled. Only requests whose whole prompt was in one
+    iteration count.
+    """
     steps = run.steps
-    admits = steps["new_reqs"] > 0
-    total = np.cumsum(steps["new_reqs"][admits])
-    # Requests are admitted in the order in which they came, so the n-th admission is the n-th request.
-    rows = np.searchsorted(total, np.arange(1, len(run.sent_s) + 1))
-    known = rows < len(total)
-    before = 1e3 * (steps["t_sched"][admits][rows[known]] - run.sent_s[known])
-    last = np.searchsorted(steps["t_output_end"], run.finish_s) - 1
-    after = 1e3 * (run.finish_s - steps["t_output_end"][np.maximum(last, 0)])
-    return before[before > 0.0], after[last >= 0]
+    admits = np.searchsorted(np.cumsum(admissions_of(run)), np.arange(1, len(run.sent_s) + 1))
+    whole = admits + 2 < len(steps["tokens"])
+    whole[whole] &= (steps["tokens"] < run.token_budget)[admits[whole]]
+    delays = 1e3 * (run.first_token_s[whole] - steps["t_sched"][admits[whole] + 2])
+    answers: Array = delays[(delays > 0.0) & (delays < MAX_ANSWER_MS)]
+    return answers if len(answers) else np.zeros(1)
 
 
 def main() -> None:
@@ -110,7 +134,7 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, default=RECORDINGS, metavar="DIR", help="folder of recorded runs")
     parser.add_argument("--save", metavar="NAME", help="write it to the shipped hosts under this name")
     arguments = parser.parse_args()
-    runs = [run for run in read_gpu_runs(arguments.truth) if run.weights == "bf16" and run.steps]
+    runs = [run for run in read_gpu_runs(arguments.truth) if (run.weights, run.model) == ("bf16", "llama-3-8b")]
     tier = load_profile("h200-141gb.llama-3-8b").costs().tiers[0]
     host = host_of(runs, tier, arguments.save or "recorded")
     if arguments.save:

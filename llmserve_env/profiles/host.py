@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from llmserve_env.engine.costs import HostCosts, HostTime
+from llmserve_env.engine.costs import Curve, GpuCosts, HostCosts, HostTime, TierCosts
 from llmserve_env.errors import ProfileError
 from llmserve_env.units import ms_to_ps
 
@@ -47,6 +48,8 @@ class Host(_Part):
     per_admission_ms: Milliseconds
     output: BatchTime
     sampling: BatchTime
+    decode_attention: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """GPU time of decode attention in the engine as a multiple of the profile's: paged, over uneven lengths."""
 
     def costs(self) -> HostCosts:
         """In the engine's picoseconds."""
@@ -60,6 +63,15 @@ class Host(_Part):
             output=self.output.costs(),
             sampling=self.sampling.costs(),
         )
+
+    def gpu_costs(self, costs: GpuCosts) -> GpuCosts:
+        """The costs of a profile as this engine's kernels reach them."""
+        first, second, third = (self._tier_costs(tier) for tier in costs.tiers)
+        return replace(costs, tiers=(first, second, third))
+
+    def _tier_costs(self, tier: TierCosts) -> TierCosts:
+        curves = (Curve(c.x, tuple(round(ps * self.decode_attention) for ps in c.ps)) for c in tier.decode_attention)
+        return replace(tier, decode_attention=tuple(curves))
 
 
 def list_hosts() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,39 +10,77 @@ import pytest
 
 from llmserve_env.engine.costs import HostTime
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.host import list_hosts, load_host, save_host
-from llmserve_env.profiles.host_fitting import HostIterations, fit_host
+from llmserve_env.profiles.host_fitting import IterationLog, fit_host
 
-SIZE = 400
+SIZE = 4_000
 
 
-def made_up(num_prefills: int = SIZE // 2) -> HostIterations:
-    """Iterations of a known host, with the tail of one that is interrupted now and then."""
+def made_up(has_prefills: bool = True, times_outputs: bool = True) -> IterationLog:
+    """Iterations of a known host with two clocks, interrupted now and then."""
     rng = np.random.default_rng(0)
     sequences, admissions = rng.integers(1, 120, SIZE), rng.integers(0, 3, SIZE)
-    prefill = np.where(np.arange(SIZE) < num_prefills, rng.choice([64, 900], SIZE), 0)
+    prefill = rng.choice([0, 0, 64, 900], SIZE) * has_prefills
     tokens = sequences + prefill
     base = np.where(tokens > 256, 28.0, np.where(prefill > 0, 13.0, 2.5))
-    launch = base + 0.02 * sequences + 0.5 * admissions + np.where(rng.random(SIZE) < 0.05, 20.0, 0.0)
-    extra = 0.1 + 0.007 * sequences
-    return HostIterations(
-        sequences, admissions, tokens, prefill, np.full(SIZE, 256), launch, 0.05 + 0.01 * sequences, extra
+    graph = 2.5 + 0.02 * sequences + 0.5 * admissions
+    launch = base + 0.02 * sequences + 0.5 * admissions
+    gpu_ms, attention_ms = 4.0 + 0.02 * tokens, rng.uniform(0.0, 4.0, SIZE)
+    gpu, output = gpu_ms + 1.2 * attention_ms + 0.1 + 0.007 * sequences, 0.05 + 0.01 * sequences
+    at, end_before, scheduled_ms = 0.0, 0.0, []
+    for k in range(SIZE):
+        scheduled_ms.append(at)
+        end = max(max(at + min(launch[k], graph[k]), end_before) + gpu[k], at + launch[k])
+        at = max(at + launch[k], end_before) + (output[k - 1] if k else 0.0) + (200.0 if rng.random() < 0.001 else 0.0)
+        end_before = end
+    return IterationLog(
+        np.array(scheduled_ms),
+        sequences,
+        admissions,
+        tokens,
+        prefill,
+        256,
+        np.arange(SIZE) == 0,
+        gpu_ms,
+        attention_ms,
+        output if times_outputs else None,
     )
 
 
-def test_the_fit_finds_the_host_that_made_the_iterations() -> None:
-    found = fit_host(made_up())
+def test_the_fit_finds_the_host_behind_the_times_of_scheduling() -> None:
+    found = fit_host([made_up()])
     for mode, base_ms in ((found.full_graph, 2.5), (found.piecewise_graph, 13.0), (found.no_graph, 28.0)):
-        assert mode.base_ms == pytest.approx(base_ms, abs=0.05)
-        assert mode.per_sequence_ms == pytest.approx(0.02, abs=0.002)
-    assert found.per_admission_ms == pytest.approx(0.5, abs=0.02)
+        assert mode.base_ms == pytest.approx(base_ms, abs=0.5)
+        assert mode.per_sequence_ms == pytest.approx(0.02, abs=0.01)
+    assert found.per_admission_ms == pytest.approx(0.5, abs=0.1)
     assert (found.output.base_ms, found.output.per_sequence_ms) == pytest.approx((0.05, 0.01), abs=1e-3)
-    assert (found.sampling.base_ms, found.sampling.per_sequence_ms) == pytest.approx((0.1, 0.007), abs=1e-3)
+    assert found.decode_attention == pytest.approx(1.2, abs=0.1)
+
+
+def test_outputs_that_were_not_timed_count_as_part_of_the_launch() -> None:
+    timed, untimed = fit_host([made_up()]), fit_host([made_up(times_outputs=False)])
+    assert untimed.output.base_ms == untimed.output.per_sequence_ms == 0.0
+    for mode in ("piecewise_graph", "no_graph"):
+        with_output, without = getattr(timed, mode), getattr(untimed, mode)
+        # About sixty sequences are in the iteration before, whose output is taken in.
+        extra_ms = (
+            without.base_ms + 60 * without.per_sequence_ms - with_output.base_ms - 60 * with_output.per_sequence_ms
+        )
+        assert extra_ms == pytest.approx(0.65, abs=0.3)
 
 
 def test_a_mode_without_iterations_is_named() -> None:
     with pytest.raises(ProfileError, match="0 iterations of mode 'piecewise graph' are too few"):
-        fit_host(made_up(num_prefills=0))
+        fit_host([made_up(has_prefills=False)])
+
+
+def test_a_host_scales_decode_attention_and_nothing_else() -> None:
+    costs = load_profile("h200-141gb.llama-3-8b").costs()
+    slower = load_host(list_hosts()[0]).model_copy(update={"decode_attention": 1.5}).gpu_costs(costs)
+    before, after = costs.tiers[0], slower.tiers[0]
+    assert after.decode_attention[0].ps == tuple(round(1.5 * ps) for ps in before.decode_attention[0].ps)
+    assert replace(after, decode_attention=before.decode_attention) == before
 
 
 @pytest.mark.parametrize("name", list_hosts())
