@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from fcntl import LOCK_EX, flock
 from functools import cache
@@ -55,6 +55,8 @@ PARTS = ("engine", "rest")
 """What the children compile; the engine's loop takes three quarters of the work."""
 COMPILED = "compiled "
 """A child writes a line with this prefix for every kernel it has compiled."""
+OnProgress = Callable[[float], None]
+"""Is told the share of the kernels that are compiled."""
 
 
 def is_warm() -> bool:
@@ -62,7 +64,7 @@ def is_warm() -> bool:
     return is_compiled(*ENTRY_POINTS)
 
 
-def warm_up(show_progress: bool = True) -> None:
+def warm_up(show_progress: bool = True, on_progress: OnProgress | None = None) -> None:
     """Fill the cache on disk, so that the first step of an environment is quick; returns at once if it is full.
 
     Where the cache cannot be written, nothing happens here: the first step compiles in its process.
@@ -71,7 +73,7 @@ def warm_up(show_progress: bool = True) -> None:
         return
     with _one_at_a_time(cache_folder()):
         if not is_warm():
-            _compile_in_children(show_progress)
+            _compile_in_children(show_progress, on_progress)
 
 
 @cache
@@ -101,7 +103,7 @@ def child_command(part: str) -> Sequence[str]:
     return (sys.executable, "-m", "llmserve_env.env.warmup", "--part", part)
 
 
-def _compile_in_children(show_progress: bool) -> None:
+def _compile_in_children(show_progress: bool, on_progress: OnProgress | None) -> None:
     """Run the children and draw their progress; RuntimeError with a child's error if one fails."""
     package_root = str(Path(__file__).parents[2])
     path = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -113,7 +115,7 @@ def _compile_in_children(show_progress: bool) -> None:
             for part, error in zip(PARTS, errors, strict=True)
         ]
         try:
-            _follow(children, show_progress)
+            _follow(children, show_progress, on_progress)
         finally:
             for child in children:
                 child.kill()
@@ -123,7 +125,7 @@ def _compile_in_children(show_progress: bool) -> None:
                 raise RuntimeError(f"compiling the simulator's kernels ({part}) failed:\n{error.read()}")
 
 
-def _follow(children: Sequence[Popen[str]], show_progress: bool) -> None:
+def _follow(children: Sequence[Popen[str]], show_progress: bool, on_progress: OnProgress | None) -> None:
     """Count the kernels that the children report until all have ended."""
     lines: SimpleQueue[str | None] = SimpleQueue()
 
@@ -147,6 +149,8 @@ def _follow(children: Sequence[Popen[str]], show_progress: bool) -> None:
             elif line.startswith(COMPILED):
                 compiled.add(line.removeprefix(COMPILED).strip())
                 bar.update(len(compiled) - bar.n)
+                if on_progress is not None:
+                    on_progress(len(compiled) / num_kernels)
                 if len(compiled) == num_kernels - 1:
                     bar.set_postfix_str("optimising")
 

@@ -61,6 +61,9 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         version=API_VERSION,
         description=DESCRIPTION,
         license_info={"name": "Apache-2.0"},
+        # FastAPI's own pages load their scripts from another host; ours is in routes/pages.py.
+        docs_url=None,
+        redoc_url=None,
         lifespan=lifespan,
     )
     app.state.service = service

@@ -84,6 +84,7 @@ class Entrance:
                 "status": "healthy",
                 "ready": False,
                 "warming_up": True,
+                "progress": 0.0,
                 "active_sessions": 0,
                 "stored_sessions": 0,
                 "uptime_s": round(time.monotonic() - self._started_at_s, 3),

@@ -118,6 +118,9 @@ class HealthResponse(BaseModel):
     status: str = Field(description="`healthy` as soon as the server answers; `ready` says whether it can step")
     ready: bool = Field(description="whether a step is served at once; until then it waits")
     warming_up: bool = Field(description="whether the server is still loading or compiling the simulator")
+    progress: float = Field(
+        description="share of the simulator's kernels that are compiled; 1 when the server is ready"
+    )
     active_sessions: int = Field(description="HTTP sessions in memory and open WebSockets")
     stored_sessions: int
     uptime_s: float

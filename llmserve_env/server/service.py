@@ -31,10 +31,10 @@ TIDY_INTERVAL_S = 2.0
 SESSION_THREADS = 8
 
 
-def load_kernels() -> None:
+def load_kernels(on_progress: Callable[[float], None]) -> None:
     """Make the simulator ready in this process: compile the kernels in others if need be, and load the result."""
     started_s = time.perf_counter()
-    warm_up(show_progress=True)
+    warm_up(show_progress=True, on_progress=on_progress)
     episode = Episode(BENCHMARK[0])
     episode.reset(0)
     episode.step(episode.task.default_knobs)
@@ -49,6 +49,8 @@ class Service:
         self.operations = Operations()
         self.started_at = time.monotonic()
         self.num_websockets: Callable[[], int] = lambda: 0
+        self.compiled_share = 0.0
+        """How far compiling the simulator has got."""
         self._sessions: Sessions | None = None
         self._opening = threading.Lock()
         self._ready = asyncio.Event()
@@ -121,9 +123,12 @@ class Service:
         except TimeoutError as error:
             raise BusyError(f"this took longer than {limit_s:g} s; the server is busy, try later") from error
 
+    def _note_progress(self, share: float) -> None:
+        self.compiled_share = share
+
     async def _warm(self) -> None:
         try:
-            await in_background(load_kernels)
+            await in_background(partial(load_kernels, self._note_progress))
         except LLMServeError:
             log.exception("the simulator could not be made ready; each call will try again")
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,8 @@ from tests.server.running import RunningServer
 
 TIMEOUT_MS = 60_000
 COMPILE_TIMEOUT_S = 600
+DESKTOP = {"width": 1400, "height": 900}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="session")
@@ -25,19 +28,33 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser; every visitor has a context of their own in it."""
+def shared_browser() -> Iterator[Browser]:
+    """One browser for all tests of a module."""
     with chromium() as opened:
         yield opened
 
 
-def visit(browser: Browser, address: str, width: int = 1280) -> Page:
-    """A visitor with the dashboard open and an episode started; a script error fails the test."""
-    page = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True).new_page()
+@pytest.fixture
+def browser(shared_browser: Browser) -> Iterator[Browser]:
+    """The browser; every visitor has a context of their own in it, and leaves with the end of the test."""
+    yield shared_browser
+    for context in shared_browser.contexts:
+        context.close()
+
+
+def new_page(browser: Browser, size: dict[str, int] = DESKTOP, **options: Any) -> Page:
+    """A visitor who has not opened anything yet."""
+    page = browser.new_context(viewport=size, accept_downloads=True, **options).new_page()  # type: ignore[arg-type]
     page.set_default_timeout(TIMEOUT_MS)
     expect.set_options(timeout=TIMEOUT_MS)
-    page.goto(f"{address}/web")
-    page.wait_for_function("!document.getElementById('step').disabled")
+    return page
+
+
+def visit(browser: Browser, address: str, query: str = "", size: dict[str, int] = DESKTOP, **options: Any) -> Page:
+    """A visitor with the page open and the simulator at their disposal."""
+    page = new_page(browser, size, **options)
+    page.goto(f"{address}/web{query}")
+    expect(page.locator("#task")).to_be_enabled()
     idle(page)
     return page
 
@@ -45,3 +62,16 @@ def visit(browser: Browser, address: str, width: int = 1280) -> Page:
 def idle(page: Page) -> None:
     """Wait until the page has nothing under way."""
     expect(page.locator("#dashboard")).to_have_attribute("aria-busy", "false")
+
+
+def time_of(page: Page) -> int:
+    """The step that the page shows."""
+    return int(page.input_value("#line"))
+
+
+def pause(page: Page) -> None:
+    """Stop the time, wherever it is."""
+    if page.inner_text("#play") == "Pause":
+        page.click("#play")
+    expect(page.locator("#play")).to_have_text("Play")
+    idle(page)

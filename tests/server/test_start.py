@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -107,9 +107,17 @@ def cold() -> Iterator[threading.Event]:
 
 
 def test_steps_wait_until_the_simulator_is_warm(cold: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "load_kernels", lambda: cold.wait(TIMEOUT_S))
+    def load(on_progress: Callable[[float], None]) -> None:
+        on_progress(0.25)
+        reported.set()
+        cold.wait(TIMEOUT_S)
+
+    reported = threading.Event()
+    monkeypatch.setattr(service, "load_kernels", load)
     with TestClient(create_app(settings())) as client:
-        assert client.get("/health").json()["warming_up"]
+        assert reported.wait(TIMEOUT_S)
+        health = client.get("/health").json()
+        assert (health["warming_up"], health["progress"]) == (True, 0.25)
         assert [client.get(path).status_code for path in ("/web", "/tasks", "/metadata", "/schema")] == [200] * 4
         with client.websocket_connect("/ws") as socket:
             socket.send_json({"type": "step", "data": {}})
@@ -121,7 +129,7 @@ def test_steps_wait_until_the_simulator_is_warm(cold: threading.Event, monkeypat
 
 
 def test_a_simulator_that_cannot_be_warmed_does_not_keep_clients_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(on_progress: Callable[[float], None]) -> None:
         raise ConfigError("no compiler")
 
     monkeypatch.setattr(service, "load_kernels", fail)

@@ -53,6 +53,7 @@ def health_of(service: Service) -> HealthResponse:
         status="healthy",
         ready=service.is_ready,
         warming_up=not service.is_ready,
+        progress=1.0 if service.is_ready else service.compiled_share,
         active_sessions=service.sessions.num_live + service.num_websockets(),
         stored_sessions=service.sessions.num_stored,
         uptime_s=round(time.monotonic() - service.started_at, 3),

@@ -1,4 +1,4 @@
-"""The page at /web, and the addresses that lead to it.
+"""The page at /web, the addresses that lead to it, and the description of the interface at /docs.
 
 It stands on Starlette alone, so that it can be served before the rest of the application is loaded.
 """
@@ -19,8 +19,13 @@ METHODS = ["GET", "HEAD"]
 
 
 async def dashboard(_request: Request) -> FileResponse:
-    """The page itself."""
+    """The dashboard."""
     return FileResponse(STATIC / "index.html", headers=HEADERS)
+
+
+async def reference(_request: Request) -> FileResponse:
+    """The page that describes the HTTP interface."""
+    return FileResponse(STATIC / "reference.html", headers=HEADERS)
 
 
 async def to_dashboard(_request: Request) -> RedirectResponse:
@@ -31,6 +36,7 @@ async def to_dashboard(_request: Request) -> RedirectResponse:
 PAGES: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "/web": dashboard,
     "/web/": dashboard,
+    "/docs": reference,
     "/": to_dashboard,
     "/demo": to_dashboard,
 }

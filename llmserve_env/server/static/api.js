@@ -1,5 +1,7 @@
 // The server's HTTP interface. Errors are thrown with the server's own words.
-export const base = location.pathname.replace(/\/web\/?$/, "");
+export const base = location.pathname.replace(/\/(web|docs)\/?$/, "");
+const RETRY_MS = 400;
+const MAX_RETRIES = 8;
 
 function words(status, answer) {
   const detail = answer && answer.detail;
@@ -8,14 +10,23 @@ function words(status, answer) {
   return detail || `the server answered ${status}`;
 }
 
-async function call(method, path, body) {
-  const headers = body === undefined ? {} : { "content-type": "application/json" };
+// A refusal for too many requests is temporary, so it is repeated after the time that the server names.
+async function send(path, options, retries = MAX_RETRIES) {
   let response;
   try {
-    response = await fetch(base + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    response = await fetch(base + path, options);
   } catch {
-    throw new Error("the server cannot be reached; the episode is kept there, try again");
+    throw new Error("The server cannot be reached. The episode is kept there; try again.");
   }
+  if (response.status !== 429 || retries === 0) return response;
+  const wait_ms = 1000 * Number(response.headers.get("retry-after")) || RETRY_MS;
+  await new Promise((resolve) => setTimeout(resolve, wait_ms));
+  return send(path, options, retries - 1);
+}
+
+async function call(method, path, body) {
+  const headers = body === undefined ? {} : { "content-type": "application/json" };
+  const response = await send(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new Error(words(response.status, answer));
   return answer;
@@ -24,6 +35,7 @@ async function call(method, path, body) {
 const named = (id) => "?session_id=" + encodeURIComponent(id);
 
 export const health = () => call("GET", "/health");
+export const opening = () => call("GET", "/web/static/opening.json");
 export const tasks = () => call("GET", "/tasks");
 export const agents = (task) => call("GET", "/agents?task_id=" + encodeURIComponent(task));
 export const reset = (task_id, seed) => call("POST", "/reset", seed === null ? { task_id } : { task_id, seed });

@@ -1,56 +1,54 @@
-// The knobs as form controls, made from the server's action schema.
+// The knobs as form controls, made from the server's action schema. They also show what an agent does.
+import { label } from "./format.js";
+
 const SLIDER_STEPS = 18;
 
-// "kv_budget_fraction" -> "KV budget fraction"
-function labelOf(name) {
-  const words = name.replace(/_/g, " ");
-  return words.startsWith("kv ") ? "KV" + words.slice(2) : words[0].toUpperCase() + words.slice(1);
-}
-
 // A field that may be null names its type among its alternatives.
-function typeOf(field) {
-  return field.type ?? field.anyOf?.find((one) => one.type !== "null")?.type;
-}
+const typeOf = (field) => field.type ?? field.anyOf?.find((one) => one.type !== "null")?.type;
+const isKnob = (field) => field.enum || ["integer", "number", "boolean"].includes(typeOf(field));
+
+export const knobFields = (schema) => ({
+  properties: Object.fromEntries(Object.entries(schema.properties).filter(([, field]) => isKnob(field))),
+});
 
 export class Knobs {
   constructor(parent, schema, onChange) {
     this.inputs = {};
-    for (const [name, field] of Object.entries(schema.properties)) {
-      if (field.enum || typeOf(field) !== "object") this.add(parent, name, field, onChange);
-    }
+    this.onChange = onChange;
+    for (const [name, field] of Object.entries(schema.properties)) this.add(parent, name, field);
   }
 
-  add(parent, name, field, onChange) {
+  add(parent, name, field) {
     const box = document.createElement("div");
     box.className = "knob";
     box.dataset.knob = name;
     const id = "knob-" + name;
-    const label = labelOf(name);
-    const [meaning] = field.description.split(":");
-    const note = `<small id="${id}-note">${meaning}</small>`;
+    const note = `<small id="${id}-note">${field.description.split(":")[0]}</small>`;
+    const described = `aria-describedby="${id}-note"`;
+    const title = `<label for="${id}">${label(name)}</label>`;
     if (field.enum) {
       const options = field.enum.map((value) => `<option>${value}</option>`).join("");
-      box.innerHTML = `<label for="${id}">${label}</label><select id="${id}" aria-describedby="${id}-note">${options}</select>${note}`;
+      box.innerHTML = `${title}<select id="${id}" ${described}>${options}</select>${note}`;
     } else if (typeOf(field) === "boolean") {
-      box.innerHTML = `<label for="${id}">${label}</label><input type="checkbox" id="${id}" aria-describedby="${id}-note">${note}`;
+      box.innerHTML = `${title}<input type="checkbox" class="switch" role="switch" id="${id}" ${described}>${note}`;
     } else {
       const step = typeOf(field) === "integer" ? 1 : (field.maximum - field.minimum) / SLIDER_STEPS;
       const range = `min="${field.minimum}" max="${field.maximum}" step="${step}"`;
-      box.innerHTML = `<label for="${id}">${label}</label>
-        <div class="row"><input type="range" id="${id}-range" ${range} aria-label="${label}, slider">
-        <input type="number" id="${id}" step="any" aria-describedby="${id}-note"></div>${note}`;
+      box.innerHTML = `${title}<input type="number" id="${id}" step="any" ${described}>
+        <input type="range" id="${id}-range" ${range} aria-label="${label(name)}, slider">${note}`;
     }
     parent.append(box);
-    const input = box.querySelector("#" + id);
-    const slider = box.querySelector("input[type=range]");
-    this.inputs[name] = { box, input, slider, field };
-    if (slider) {
-      slider.addEventListener("input", () => { input.value = slider.value; onChange(); });
-      input.addEventListener("input", () => { slider.value = input.value; onChange(); });
-    } else {
-      input.addEventListener("change", onChange);
-    }
+    this.inputs[name] = { box, field, input: box.querySelector("#" + id), slider: box.querySelector("input[type=range]") };
+    this.listen(this.inputs[name]);
     this.set(name, field.default);
+  }
+
+  listen({ input, slider }) {
+    slider?.addEventListener("input", () => { input.value = slider.value; this.onChange(); });
+    input.addEventListener("input", () => {
+      if (slider) slider.value = input.value;
+      this.onChange();
+    });
   }
 
   set(name, value) {
@@ -64,11 +62,15 @@ export class Knobs {
     for (const [name, value] of Object.entries(action)) if (this.inputs[name]) this.set(name, value);
   }
 
+  showDefaults() {
+    for (const [name, { field }] of Object.entries(this.inputs)) this.set(name, field.default);
+  }
+
   // What the form says, unchecked: the server knows the ranges and says what is wrong.
   action() {
     const chosen = {};
     for (const [name, { input, box, field }] of Object.entries(this.inputs)) {
-      if (box.classList.contains("masked")) continue;
+      if (box.hidden || box.classList.contains("masked")) continue;
       if (input.type === "checkbox") chosen[name] = input.checked;
       else if (field.enum) chosen[name] = input.value;
       else chosen[name] = input.value === "" ? null : Number(input.value);
@@ -76,7 +78,7 @@ export class Knobs {
     return chosen;
   }
 
-  setTask(task, isAgent) {
+  setTask(task, isYours) {
     for (const [name, { box, input, slider, field }] of Object.entries(this.inputs)) {
       const isMasked = !task.active_knobs.includes(name);
       // An optional knob that this task does not offer is not shown at all.
@@ -84,7 +86,7 @@ export class Knobs {
       box.classList.toggle("masked", isMasked);
       box.querySelector("small").textContent =
         field.description.split(":")[0] + (isMasked ? " (stays at its default in this task)" : "");
-      input.disabled = isMasked || isAgent;
+      input.disabled = isMasked || !isYours;
       if (slider) slider.disabled = input.disabled;
       if (isMasked) this.set(name, field.default);
     }

@@ -1,197 +1,273 @@
-// The dashboard: one episode of this visitor's own, played by hand or by an agent of the server.
+// The page: it opens a match of two players, plays it, and obeys the visitor.
+import * as address from "./address.js";
+import { Agents } from "./agents.js";
 import * as api from "./api.js";
-import { Knobs } from "./knobs.js";
-import { csv, makeCharts, save, showGrade, showStatus } from "./panels.js";
+import { saveClip } from "./clip.js";
+import { knobFields, Knobs } from "./knobs.js";
+import { Lane, YOU } from "./lane.js";
+import { Match } from "./match.js";
+import { untilReady } from "./readiness.js";
+import { csv, save, showResult } from "./result.js";
+import { Stage } from "./stage.js";
+import { startTabs } from "./tabs.js";
+import { startTheme } from "./theme.js";
+import { Transport } from "./transport.js";
 
 const $ = (id) => document.getElementById(id);
-const DELAY_MS = { slow: 500, normal: 125, fast: 0 };
-const HEALTH_INTERVAL_MS = 500;
-const BASELINE_AGENT = "static";
-const episode = { session: null, task: null, rows: [], baseline: [], baselineSession: null, isDone: false };
+const ADDRESS_INTERVAL_MS = 1000;
+const SAID_MS = 5000;
+const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
 let tasks = [];
+let agents = null;
+let match = null;
 let knobs = null;
-let charts = [];
-let isPlaying = false;
-let isBusy = false;
+let stage = null;
+let transport = null;
+let addressAt = 0;
+let saying = 0;
 
 function complain(error) {
   $("alert").textContent = error ? error.message : "";
   $("alert").hidden = !error;
 }
 
-// One call at a time: a second click waits for nothing, it is simply not taken.
-async function exclusively(work) {
-  if (isBusy) return;
-  isBusy = true;
+function say(words) {
+  $("said").textContent = words;
+  clearTimeout(saying);
+  saying = setTimeout(() => { $("said").textContent = ""; }, SAID_MS);
+}
+
+// Work of the page; it says that it is busy, and shows what went wrong.
+async function attempt(work) {
   $("dashboard").setAttribute("aria-busy", "true");
   try {
-    complain(null);
     await work();
   } catch (error) {
     complain(error);
-    setPlaying(false);
+    transport.pause();
   } finally {
-    isBusy = false;
     $("dashboard").setAttribute("aria-busy", "false");
-    refresh();
   }
+  render();
 }
 
-function setPlaying(value) {
-  isPlaying = value;
-  $("play").textContent = value ? "Pause" : "Play";
-  $("play").setAttribute("aria-pressed", String(value));
+// The same for what the visitor asked for, which makes an older complaint obsolete.
+function change(work) {
+  complain(null);
+  return attempt(work);
 }
 
-function refresh() {
-  const steps = episode.task ? episode.task.episode_length : 200;
-  showStatus($("status"), episode.rows, steps);
-  $("progress").max = steps;
-  $("progress").value = episode.rows.length;
-  for (const chart of charts) chart.show(episode.rows, $("compare").checked ? episode.baseline : [], steps, episode.task);
-  for (const id of ["step", "play", "finish"]) $(id).disabled = !episode.session || episode.isDone;
+function render() {
+  if (!match) return;
+  stage.show(match);
+  transport.show(match);
+  const lane = match.lanes[0];
+  const row = lane.rows[match.time - 1];
+  const isYours = lane.isYou && match.time === lane.rows.length;
+  if (!isYours && row) knobs.show(row.action);
+  knobs.setTask(match.task, isYours && !lane.isDone);
+  $("turning").textContent = lane.isYou ? "Your knobs" : `${lane.title} turns the knobs`;
+  $("take-over").hidden = isYours || match.isOver;
+  $("take-over").textContent = lane.isYou ? "Play on from here" : "Take over from here";
+  const hasResult = match.isOver && match.lanes.every((one) => one.grade);
+  $("result").hidden = !hasResult;
+  $("knob-panel").hidden = hasResult;
 }
 
-const rowOf = (answer, action) => ({
-  observation: answer.observation,
-  reward: answer.reward,
-  phase: answer.observation.metadata.phase,
-  action,
+// The address follows the match, though not at every step: browsers limit how often it may change.
+function keepAddress(isNow = true) {
+  if (!match || (!isNow && performance.now() - addressAt < ADDRESS_INTERVAL_MS)) return;
+  addressAt = performance.now();
+  history.replaceState(null, "", location.pathname + address.encode(match));
+}
+
+async function advance() {
+  let hasMoved = false;
+  await attempt(async () => {
+    const current = match;
+    hasMoved = await current.advance(() => knobs.action());
+    if (current.isOver) await finish(current);
+  });
+  keepAddress(false);
+  return hasMoved && !match.isOver;
+}
+
+async function finish(over) {
+  const grades = await Promise.all(over.lanes.map((lane) => lane.graded()));
+  showResult($("result"), over, grades);
+}
+
+const seek = (step) => change(async () => {
+  const current = match;
+  await current.goTo(step);
+  // Played to the end by hand: the knobs as they are now are held.
+  const you = current.lanes[0];
+  while (you.isYou && step === current.steps && current.time < step && (await current.advance(() => knobs.action())));
+  if (current.isOver) await finish(current);
 });
 
-async function begin() {
-  setPlaying(false);
-  const task = tasks.find((one) => one.id === $("task").value);
-  const given = $("seed").value.trim();
-  const answer = await api.reset(task.id, given === "" ? null : Number(given));
-  Object.assign(episode, { session: answer.session_id, task, rows: [], baseline: [], baselineSession: null, isDone: false });
-  $("grade").hidden = true;
-  $("task-text").textContent = task.description;
-  knobs.setTask(task, $("player").value !== "");
-  const seed = (await api.state(answer.session_id)).seed;
-  $("seed").value = seed;
-  await compareWithBaseline(task, seed);
+function show(chosen) {
+  match = chosen;
+  $("task").value = match.task.id;
+  $("seed").value = match.seed;
+  $("task-text").textContent = match.task.description;
+  ["a", "b"].forEach((side, i) => agents.fill($("player-" + side), match.lanes[i].player, side === "a"));
+  agents.describe($("agent-list"));
+  if (match.lanes[0].isYou && !match.time) knobs.showDefaults();
+  render();
 }
 
-async function compareWithBaseline(task, seed) {
-  if (!$("compare").checked) return;
-  const { session_id } = await api.reset(task.id, seed);
-  const played = await api.play(session_id, BASELINE_AGENT, task.episode_length);
-  episode.baseline = played.steps.map((one) => rowOf(one, one.action));
-  episode.baselineSession = session_id;
+// Starts a match; what `wanted` does not name is chosen here.
+async function begin(wanted) {
+  transport.pause();
+  const task = wanted.task === null ? tasks[0] : tasks.find((one) => one.id === wanted.task);
+  if (!task) throw new Error(`There is no task “${wanted.task}” here. Known: ${tasks.map((one) => one.id).join(", ")}.`);
+  if (match?.task !== task) agents = await Agents.of(task.id);
+  const [a, b] = [wanted.a ?? agents.firstOf([]), wanted.b ?? agents.firstOf(["vllm_defaults", "static"])];
+  const mine = { head: wanted.head, moves: wanted.moves, played: wanted.played };
+  const lanes = [new Lane(a, agents.entry(a).title, a === YOU ? mine : {}), new Lane(b, agents.entry(b).title)];
+  await lanes[0].begin(task, wanted.seed);
+  const seed = wanted.seed ?? (await lanes[0].seed());
+  await lanes[1].begin(task, seed);
+  const next = new Match(task, seed, lanes);
+  await Promise.all(lanes.map((lane) => lane.fetchAhead(0)));
+  if (wanted.time) await next.goTo(wanted.time);
+  if (next.isOver) await finish(next);
+  show(next);
+  $("source").textContent = "Live simulation";
+  keepAddress();
+  if (a !== YOU && wanted.time === null && !isStill) transport.start();
 }
 
-async function advance(count) {
-  const player = $("player").value;
-  if (player === "") {
-    for (let i = 0; i < count && !episode.isDone; i += 1) {
-      const action = knobs.action();
-      const answer = await api.step(episode.session, action, episode.rows.length + 1);
-      episode.rows.push(rowOf(answer, answer.observation.metadata.knobs));
-      episode.isDone = answer.done;
-    }
-  } else {
-    const played = await api.play(episode.session, player, count);
-    for (const one of played.steps) {
-      episode.rows.push(rowOf(one, one.observation.metadata.knobs));
-      episode.isDone = one.done;
-    }
-    if (episode.rows.length) knobs.show(episode.rows[episode.rows.length - 1].action);
-  }
-  refresh();
-  if (episode.isDone) await finishEpisode();
+const chosen = (changes) => ({ task: match.task.id, seed: match.seed, a: match.lanes[0].player, b: match.lanes[1].player, time: null, head: null, moves: [], played: 0, ...changes });
+
+// The visitor goes on from the present step of the first player.
+async function takeOver() {
+  const { time, lanes: [lane] } = match;
+  const head = lane.isYou ? lane.head : time ? { agent: lane.player, steps: time } : null;
+  const moves = lane.moves.filter(([step]) => step < time);
+  await begin(chosen({ a: YOU, time, head, moves, played: time }));
+  if (time) knobs.show(match.lanes[0].rows[time - 1].action);
+  document.body.classList.add("shows-knobs");
+  render();
 }
 
-async function finishEpisode() {
-  setPlaying(false);
-  const grade = await api.grade(episode.session);
-  const baseline = episode.baselineSession ? await api.grade(episode.baselineSession) : null;
-  showGrade($("grade"), grade, baseline, $("player").value);
-  $("save-log").addEventListener("click", () => exclusively(async () => {
-    const log = await api.log(episode.session);
-    save(`${log.task_id}-${log.seed}.json`, "application/json", JSON.stringify(log, null, 1));
-  }));
-  $("save-csv").addEventListener("click", () => save(`${episode.task.id}.csv`, "text/csv", csv(episode.rows)));
-}
-
-async function playOn() {
-  if (isPlaying) {
-    setPlaying(false);
-    return;
-  }
-  setPlaying(true);
-  while (isPlaying && !episode.isDone) {
-    const speed = $("speed").value;
-    await exclusively(() => advance(speed === "fast" ? 10 : 1));
-    await new Promise((resolve) => setTimeout(resolve, DELAY_MS[speed]));
-  }
-  setPlaying(false);
-}
-
-async function listAgents() {
-  const found = await api.agents($("task").value);
-  const chosen = $("player").value;
-  const options = found.map(({ name, is_available: ok }) => {
-    const option = new Option(ok ? name : `${name} (not here)`, name);
-    option.disabled = !ok;
-    return option;
+// A visitor who chooses a player keeps the moment, to compare them there.
+function changePlayer(side) {
+  const player = $("player-" + side).value;
+  const time = player === YOU || match.lanes[0].isYou || match.isOver ? null : match.time || null;
+  const wasPlaying = transport.isPlaying;
+  change(async () => {
+    await begin(chosen({ [side]: player, time }));
+    if (wasPlaying && time !== null) transport.start();
   });
-  $("player").replaceChildren(new Option("you, with the knobs above", ""), ...options);
-  $("player").value = found.some((one) => one.name === chosen && one.is_available) ? chosen : "";
 }
 
-function selectTab(name) {
-  for (const one of ["dashboard", "console"]) {
-    const isChosen = one === name;
-    $("tab-" + one).setAttribute("aria-selected", String(isChosen));
-    $("tab-" + one).tabIndex = isChosen ? 0 : -1;
-    $(one).hidden = !isChosen;
+async function copyLink() {
+  keepAddress();
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say("Link copied: it brings back this task, seed, players and moment.");
+  } catch {
+    say("The browser does not let the page copy. The link is in the address bar.");
   }
-  const frame = document.querySelector("iframe");
-  if (name === "console" && !frame.src) frame.src = api.base + frame.dataset.src;
-  $("tab-" + name).focus();
+}
+
+function download(kind) {
+  const name = `${match.task.id}-${match.seed}`;
+  if (kind === "csv") return save(`${name}.csv`, "text/csv", csv(match));
+  return change(async () => {
+    const log = await api.log(await match.lanes[0].live());
+    save(`${name}.json`, "application/json", JSON.stringify(log, null, 1));
+  });
 }
 
 function listen() {
-  $("start").addEventListener("submit", (event) => { event.preventDefault(); exclusively(begin); });
-  $("draw-seed").addEventListener("click", () => { $("seed").value = crypto.getRandomValues(new Uint32Array(1))[0]; });
-  $("task").addEventListener("change", () => exclusively(async () => { await listAgents(); await begin(); }));
-  $("player").addEventListener("change", () => knobs.setTask(episode.task, $("player").value !== ""));
-  $("step").addEventListener("click", () => exclusively(() => advance(1)));
-  $("finish").addEventListener("click", () => { setPlaying(false); exclusively(() => advance(episode.task.episode_length)); });
-  $("play").addEventListener("click", playOn);
-  $("compare").addEventListener("change", refresh);
-  for (const name of ["dashboard", "console"]) $("tab-" + name).addEventListener("click", () => selectTab(name));
-  document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
-    if (event.key === "ArrowRight" || event.key === "ArrowLeft") selectTab($("dashboard").hidden ? "dashboard" : "console");
+  $("setup").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const given = $("seed").value.trim();
+    change(() => begin(chosen({ seed: given === "" ? null : Number(given) })));
   });
-  const keys = { s: "step", p: "play", e: "finish", n: "reset" };
+  $("seed").addEventListener("change", () => $("setup").requestSubmit());
+  $("new-seed").addEventListener("click", () => change(() => begin(chosen({ seed: null }))));
+  $("task").addEventListener("change", () => change(() => begin(chosen({ task: $("task").value, a: null, b: null }))));
+  for (const side of ["a", "b"]) $("player-" + side).addEventListener("change", () => changePlayer(side));
+  $("take-over").addEventListener("click", () => change(takeOver));
+  $("show-knobs").addEventListener("click", () => document.body.classList.toggle("shows-knobs"));
+  $("share").addEventListener("click", copyLink);
+  $("record").addEventListener("click", () => change(() => saveClip(match, knobs.schema, $("record"), say)));
+  $("save-log").addEventListener("click", () => download("log"));
+  $("save-csv").addEventListener("click", () => download("csv"));
+  $("about").addEventListener("click", () => $("about-dialog").showModal());
   document.addEventListener("keydown", (event) => {
-    const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey;
-    const id = keys[event.key.toLowerCase()];
-    if (!isTyping && id && !$("dashboard").hidden) $(id).click();
+    const taken = event.key === " " ? "input, select, button, a, dialog" : "input, select, dialog, [role=tab]";
+    if (event.target.closest(taken) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const pressed = { " ": "play", ArrowRight: "step", Home: "restart", End: "end" }[event.key];
+    if (!pressed) return;
+    event.preventDefault();
+    $(pressed).click();
   });
 }
 
-// Says that the server is warming up, until it is ready.
-async function untilReady() {
-  while (!(await api.health()).ready) {
-    $("warming").hidden = false;
-    await new Promise((resolve) => setTimeout(resolve, HEALTH_INTERVAL_MS));
-  }
-  $("warming").hidden = true;
+// The recorded episode needs no simulator, so it can be watched at once.
+function openRecorded(recording) {
+  tasks = [recording.task];
+  agents = new Agents(recording.agents);
+  const steps = recording.task.episode_length;
+  const lanes = recording.lanes.map((lane) => Lane.recorded(lane, agents.entry(lane.agent).title, steps));
+  $("task").replaceChildren(new Option(recording.task.name, recording.task.id));
+  show(new Match(recording.task, recording.seed, lanes));
+  if (isStill) seek(steps);
+  else transport.start();
 }
 
-async function main() {
-  await untilReady();
+async function goLive() {
   const found = await api.tasks();
   tasks = found.tasks;
   $("task").replaceChildren(...tasks.map((task) => new Option(`${task.name} (${task.difficulty})`, task.id)));
-  knobs = new Knobs($("knobs"), found.action_schema, () => {});
-  charts = makeCharts($("charts"));
-  listen();
-  await listAgents();
-  await begin();
+  for (const control of document.querySelectorAll("[data-needs-server]")) control.disabled = false;
+  if (!match) return;
+  $("task").value = match.task.id;
+  agents = await Agents.of(match.task.id);
+  ["a", "b"].forEach((side, i) => agents.fill($("player-" + side), match.lanes[i].player, side === "a"));
+  agents.describe($("agent-list"));
 }
 
-exclusively(main);
+// What the address asks for; one that cannot be read asks for nothing.
+function wish() {
+  try {
+    return address.decode(location.search);
+  } catch (error) {
+    complain(error);
+    return address.decode("");
+  }
+}
+
+async function main() {
+  startTheme($("theme"));
+  startTabs();
+  const wanted = wish();
+  const recording = await api.opening();
+  const schema = knobFields(recording.action_schema);
+  knobs = new Knobs($("knobs"), schema, () => {});
+  knobs.schema = schema;
+  stage = new Stage({ cards: [$("card-a"), $("card-b")], groups: $("groups"), charts: $("charts"), strips: $("strips") }, schema, (lane) => agents.entry(lane.player).does);
+  transport = new Transport(
+    { play: $("play"), step: $("step"), end: $("end"), restart: $("restart"), line: $("line"), clock: $("clock"), speed: $("speed") },
+    { advance, seek, onPause: () => keepAddress() },
+  );
+  listen();
+  const hasOwnWish = wanted.task !== null;
+  const isReady = hasOwnWish && (await api.health().catch(() => ({}))).ready;
+  if (!isReady) openRecorded(recording);
+  await untilReady($("source"));
+  await goLive();
+  if (hasOwnWish) await change(() => begin(wanted));
+  // An address that cannot be obeyed still leaves something to watch.
+  if (!match) {
+    openRecorded(recording);
+    await goLive();
+  }
+}
+
+main().catch(complain);

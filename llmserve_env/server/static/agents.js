@@ -1,0 +1,50 @@
+// Who can play: the lists of players and the descriptions of all agents.
+import * as api from "./api.js";
+import { escaped, prose } from "./format.js";
+import { YOU } from "./lane.js";
+
+const YOURS = { name: YOU, title: "You", does: "turn the knobs yourself, step by step or while time runs", sees: "this page", is_available: true, reason: "" };
+// "vLLM" keeps its own spelling.
+const capitalised = (text) => (/^[a-z][a-z ]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
+const PREFERRED = ["ppo", "ppo_generalist", "planner", "tuned"];
+
+export class Agents {
+  constructor(entries) {
+    this.entries = [YOURS, ...entries];
+  }
+
+  static async of(task) {
+    return new Agents(await api.agents(task));
+  }
+
+  entry(name) {
+    const found = this.entries.find((one) => one.name === name);
+    if (!found) throw new Error(`There is no player “${name}”. Known: ${this.entries.map((one) => one.name).join(", ")}.`);
+    return found;
+  }
+
+  canPlay(name) {
+    return this.entries.some((one) => one.name === name && one.is_available);
+  }
+
+  // The first of some names that can play this task.
+  firstOf(names) {
+    return [...names, ...PREFERRED, "static"].find((name) => this.canPlay(name));
+  }
+
+  fill(select, chosen, isYouOffered) {
+    const offered = this.entries.filter((one) => isYouOffered || one.name !== YOU);
+    select.replaceChildren(...offered.map((one) => {
+      const option = new Option(one.is_available ? one.title : `${one.title} (cannot play here)`, one.name);
+      option.disabled = !one.is_available;
+      return option;
+    }));
+    select.value = chosen;
+  }
+
+  describe(list) {
+    list.innerHTML = this.entries.map(({ title, does, sees, reason }) => `
+      <div><dt>${escaped(title)}</dt>
+      <dd><p>${prose(capitalised(does))}.</p><p class="quiet">Sees ${prose(sees)}.${reason ? ` Cannot play here: ${prose(reason)}` : ""}</p></dd></div>`).join("");
+  }
+}
