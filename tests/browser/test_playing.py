@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 from playwright.sync_api import Browser, Page, expect
 
 from llmserve_env.tasks.catalog import load_task
@@ -169,10 +169,7 @@ def test_a_gif_of_what_was_played_can_be_saved(browser: Browser, address: str, t
     download.value.save_as(tmp_path / "clip.gif")
     with Image.open(tmp_path / "clip.gif") as clip:
         assert (clip.format, clip.size, clip.info["loop"]) == ("GIF", (800, 450), 0)
-        frames = []
-        for index in range(clip.n_frames):
-            clip.seek(index)
-            frames.append(clip.convert("RGB").tobytes())
+        frames = [frame.convert("RGB").tobytes() for frame in ImageSequence.Iterator(clip)]
     assert len(frames) >= 20
     assert all(one != other for one, other in pairwise(frames))
     expect(page.locator("#record")).to_have_text("Save GIF")
