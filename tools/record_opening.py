@@ -68,9 +68,10 @@ def recorded(agent_name: str, task: Task, seed: int) -> dict[str, Any]:
         figures = {name: value for name, value in seen.items() if isinstance(value, (int, float))}
         kept = {name: metadata[name] for name in METADATA}
         steps.append({"observation": {**figures, "metadata": kept}, "reward": reward})
-    graded = dict(_flat(grade_of(episode).model_dump(exclude={"breakdown"})))
-    breakdown = {name: _rounded(value) for name, value in grade_of(episode).breakdown.items()}
-    return {"agent": agent_name, "columns": columns(steps), "grade": {**graded, "breakdown": breakdown}}
+    grade = grade_of(episode)
+    breakdown = {name: _rounded(value) for name, value in grade.breakdown.items()}
+    shown = {"score": _rounded(grade.score), "feedback": grade.feedback, "breakdown": breakdown}
+    return {"agent": agent_name, "columns": columns(steps), "grade": shown}
 
 
 def opening() -> dict[str, Any]:
