@@ -24,6 +24,8 @@ class Limiter:
         self._waiting: list[_Waiter] = []
         self._num_running = 0
         self._num_seen = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop that requests wait in; everything but `configure` is called inside it."""
 
     @property
     def num_running(self) -> int:
@@ -34,15 +36,17 @@ class Limiter:
         return len(self._waiting)
 
     def configure(self, limit: int, by_priority: bool) -> None:
-        """Change the limit and the order, also for requests that already wait."""
+        """Change the limit and the order, also for requests that already wait. May be called from any thread."""
         self._limit, self._by_priority = limit, by_priority
-        self._admit()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._admit)
 
     @asynccontextmanager
     async def turn(self, priority: int) -> AsyncIterator[None]:
         """Wait for a place, and hold it for the block."""
         self._num_seen += 1
-        waiter = _Waiter(priority, self._num_seen, asyncio.get_running_loop().create_future())
+        self._loop = asyncio.get_running_loop()
+        waiter = _Waiter(priority, self._num_seen, self._loop.create_future())
         self._waiting.append(waiter)
         self._admit()
         try:

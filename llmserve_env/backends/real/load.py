@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from llmserve_env.backends.real.provider import Call, Provider, StreamError
+from llmserve_env.backends.real.provider import Call, ImplausibleAnswerError, Provider, StreamError
 from llmserve_env.backends.real.spending import Budget
 from llmserve_env.errors import ProviderError
 
 LOST_IN_A_ROW = 5
 """Consecutive requests without a connection after which the engine counts as dead."""
 STOP_TIMEOUT_S = 10.0
+MAX_SURPLUS = 4
+"""An API may send a token in several pieces, but not in more than this on average."""
 
 
 class Happening(Enum):
@@ -165,18 +167,7 @@ class LoadPlayer:
         self.sent_at_s[call.index] = time.monotonic()
         used = [0, 0]
         try:
-            async with contextlib.aclosing(self._provider.stream(call)) as pieces:  # type: ignore[type-var]
-                async for piece in pieces:
-                    fresh = piece.tokens
-                    if piece.used_completion_tokens is not None:
-                        fresh = piece.used_completion_tokens - used[1]
-                    used[0] = piece.used_prompt_tokens or used[0]
-                    if fresh > 0:
-                        used[1] += fresh
-                        self._happened(Happening.TOKENS, call, fresh)
-                        client.is_served = True
-            if used[1] == 0:
-                raise StreamError("the stream was empty")
+            await self._listen(call, client, used)
             self._lost_in_a_row = 0
             self._happened(Happening.FINISHED, call)
         except asyncio.CancelledError:
@@ -184,6 +175,8 @@ class LoadPlayer:
             used[0] = used[0] or call.prompt_tokens
             raise
         except StreamError as error:
+            if isinstance(error, ImplausibleAnswerError):
+                used = list(reserved)
             self._fail(call, str(error))
         except ProviderError as error:
             self._fail(call, "refused")
@@ -191,6 +184,23 @@ class LoadPlayer:
         finally:
             # A prompt that produced tokens was processed, even if its usage was never reported.
             self.budget.settle(reserved, (used[0] or (call.prompt_tokens if used[1] else 0), used[1]))
+
+    async def _listen(self, call: Call, client: _Client, used: list[int]) -> None:
+        """Take the pieces of an answer; `used` is [prompt, completion] tokens so far, also if it ends with an error."""
+        async with contextlib.aclosing(self._provider.stream(call)) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                fresh = piece.tokens
+                if piece.used_completion_tokens is not None:
+                    fresh = piece.used_completion_tokens - used[1]
+                used[0] = piece.used_prompt_tokens or used[0]
+                if used[1] + fresh > MAX_SURPLUS * call.output_tokens:
+                    raise ImplausibleAnswerError("more tokens than asked for")
+                if fresh > 0:
+                    used[1] += fresh
+                    self._happened(Happening.TOKENS, call, fresh)
+                    client.is_served = True
+        if used[1] == 0:
+            raise StreamError("the stream was empty")
 
     def _fail(self, call: Call, reason: str) -> None:
         # The event comes first, so that a reader of the counter finds every counted failure among the events.

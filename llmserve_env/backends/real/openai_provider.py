@@ -12,8 +12,16 @@ import httpx2
 import numpy as np
 import openai
 
+from llmserve_env.backends.real.guard import (
+    MAX_LIST_BYTES,
+    AnswerTooLargeError,
+    LimitedTransport,
+    UsageError,
+    checked_usage,
+    quoted,
+)
 from llmserve_env.backends.real.limiter import Limiter
-from llmserve_env.backends.real.provider import Applied, Call, Gauges, Piece, StreamError
+from llmserve_env.backends.real.provider import Applied, Call, Gauges, ImplausibleAnswerError, Piece, StreamError
 from llmserve_env.backends.real.settings import KEY_VARIABLE, RealSettings
 from llmserve_env.engine.knobs import NAMES
 from llmserve_env.errors import ProviderError
@@ -51,10 +59,14 @@ def reason_of(error: Exception) -> str:
             return f"status {error.status_code}"
         case openai.APITimeoutError() | TimeoutError():
             return "timed out"
+        case AnswerTooLargeError():
+            return "answer too large"
         case openai.APIConnectionError():
-            return "no connection"
+            return reason_of(error.__cause__) if isinstance(error.__cause__, AnswerTooLargeError) else "no connection"
         case openai.APIError():
             return "error in the stream"
+        case UsageError():
+            return "impossible usage"
         case ValueError():
             return "stream is not JSON"
         case httpx2.TimeoutException():
@@ -77,15 +89,18 @@ class OpenAIProvider:
         self.limiter: Limiter | None = Limiter(1)
         self.refusals: Counter[int] = Counter()
         """HTTP statuses from 400 up, retried ones included."""
+        self._key = settings.api_key()
+        self._client = self._connect(settings.max_answer_bytes, settings.max_retries)
+
+    def _connect(self, limit_bytes: int, max_retries: int) -> openai.AsyncOpenAI:
+        settings = self.settings
         timeout = openai.Timeout(settings.stall_timeout_s, connect=settings.connect_timeout_s)
-        self._options: dict[str, Any] = {
-            "api_key": settings.api_key(),
-            "base_url": settings.base_url,
-            "timeout": timeout,
-            "max_retries": settings.max_retries,
-        }
-        http = openai.DefaultAsyncHttpxClient(timeout=timeout, event_hooks={"response": [self._count]})
-        self._client = openai.AsyncOpenAI(**self._options, http_client=http)
+        http = openai.DefaultAsyncHttpxClient(
+            timeout=timeout, transport=LimitedTransport(limit_bytes), event_hooks={"response": [self._count]}
+        )
+        return openai.AsyncOpenAI(
+            api_key=self._key, base_url=settings.base_url, timeout=timeout, max_retries=max_retries, http_client=http
+        )
 
     async def _count(self, response: Any) -> None:
         if response.status_code >= 400:
@@ -93,24 +108,32 @@ class OpenAIProvider:
 
     def check(self) -> None:
         """Ask for the list of models: the cheapest question that needs a living server and a valid key."""
-        where = self.settings.base_url or "the default base URL"
-        with openai.OpenAI(**{**self._options, "timeout": self.settings.connect_timeout_s}) as client:
-            try:
-                names = [model.id for model in client.models.list()]
-            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                raise ProviderError(f"{where} refuses the key in {KEY_VARIABLE}: {error}") from error
-            except openai.APIConnectionError as error:
-                raise ProviderError(
-                    f"{where} does not answer within {self.settings.connect_timeout_s:g} s ({reason_of(error)}): "
-                    "start the server or mend LLMSERVE_REAL_BASE_URL"
-                ) from error
-            except (openai.OpenAIError, ValueError) as error:
-                raise ProviderError(f"{where} does not speak OpenAI's protocol: {error}") from error
-        if self.settings.model not in names:
+        where, limit_s = self.settings.base_url or "the default base URL", self.settings.connect_timeout_s
+        try:
+            names = asyncio.run(self._model_names(limit_s))
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise ProviderError(f"{where} refuses the key in {KEY_VARIABLE}: {self._said(error)}") from None
+        except (openai.APIConnectionError, TimeoutError) as error:
             raise ProviderError(
-                f"{where} does not serve {self.settings.model!r}, but {', '.join(names[:10]) or 'nothing'}: "
-                "set LLMSERVE_REAL_MODEL"
+                f"{where} does not answer within {limit_s:g} s ({reason_of(error)}): "
+                "start the server or mend LLMSERVE_REAL_BASE_URL"
+            ) from None
+        except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
+            raise ProviderError(f"{where} does not speak OpenAI's protocol: {self._said(error)}") from None
+        if self.settings.model not in names:
+            served = self._said(", ".join(names[:10])) or "nothing"
+            raise ProviderError(
+                f"{where} does not serve {self.settings.model!r}, but {served}: set LLMSERVE_REAL_MODEL"
             )
+
+    async def _model_names(self, limit_s: float) -> list[str]:
+        """One page of the list; an endpoint could name a next page for ever."""
+        async with asyncio.timeout(limit_s), self._connect(MAX_LIST_BYTES, 0) as client:
+            page = await client.models.list()
+        return [str(model.id) for model in page.data]
+
+    def _said(self, words: object) -> str:
+        return quoted(words, self._key)
 
     def apply(self, knobs: Mapping[str, Any]) -> Applied:
         assert self.limiter is not None
@@ -126,10 +149,13 @@ class OpenAIProvider:
             async with asyncio.timeout(self.settings.request_timeout_s):
                 stream = await self._request(call)
                 async for chunk in stream:
-                    for piece in self._pieces(chunk):
+                    for piece in self._pieces(chunk, call):
                         yield piece
         except FATAL as error:
-            raise ProviderError(f"the API refuses to serve us: {error}") from error
+            # The chain of errors is cut, because tracebacks print what the endpoint said.
+            raise ProviderError(f"the API refuses to serve us: {self._said(error)}") from None
+        except UsageError as error:
+            raise ImplausibleAnswerError(reason_of(error)) from error
         except (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError) as error:
             # Once a stream has begun, the client passes on the errors of its HTTP library.
             raise StreamError(reason_of(error)) from error
@@ -143,13 +169,13 @@ class OpenAIProvider:
             stream_options={"include_usage": True},
         )
 
-    def _pieces(self, chunk: Any) -> list[Piece]:
+    def _pieces(self, chunk: Any, call: Call) -> list[Piece]:
         choices = getattr(chunk, "choices", None)
         if not isinstance(choices, list):
             raise ValueError("a chunk without choices")
         pieces = [Piece(1) for choice in choices if choice.delta is not None and choice.delta.content]
         if chunk.usage is not None:
-            pieces.append(Piece(0, chunk.usage.prompt_tokens, chunk.usage.completion_tokens))
+            pieces.append(Piece(0, *checked_usage(chunk.usage, call.prompt_tokens, call.output_tokens)))
         return pieces
 
     async def aclose(self) -> None:

@@ -14,6 +14,10 @@ class StreamError(LLMServeError):
     """One request failed; others may go on. The message is a few words that failures are counted under."""
 
 
+class ImplausibleAnswerError(StreamError):
+    """The counts of an answer cannot be true; it is billed at the worst case that was reserved for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request that is due; instants are of `time.monotonic`."""

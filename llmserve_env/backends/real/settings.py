@@ -42,7 +42,12 @@ class RealSettings(BaseSettings):
     price_in_usd_per_million: float | None = Field(default=None, ge=0, description="empty: the list of known models")
     price_out_usd_per_million: float | None = Field(default=None, ge=0, description="empty: the list of known models")
 
-    connect_timeout_s: float = Field(default=5.0, gt=0, description="to open a connection, and to read metrics")
+    max_answer_bytes: int = Field(
+        default=4_000_000, ge=1_000, description="bytes of one answer, as it is streamed; longer ones fail"
+    )
+    connect_timeout_s: float = Field(
+        default=5.0, gt=0, description="to open a connection, and to read the list of models or the metrics as a whole"
+    )
     stall_timeout_s: float = Field(default=30.0, gt=0, description="longest silence in a stream")
     request_timeout_s: float = Field(default=120.0, gt=0, description="a whole request, retries included")
     max_retries: int = Field(default=2, ge=0, description="after 429, 5xx or a lost connection, with growing pauses")

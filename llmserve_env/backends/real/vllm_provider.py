@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx
 import numpy as np
 
+from llmserve_env.backends.real.guard import checked_usage, fetch_text, quoted
 from llmserve_env.backends.real.openai_provider import OpenAIProvider
 from llmserve_env.backends.real.plugin.llmserve_steering.control import Status, Wanted, read_status, write_wanted
 from llmserve_env.backends.real.prometheus import read_totals
@@ -109,11 +110,10 @@ class VllmProvider(OpenAIProvider):
     def totals(self) -> Mapping[str, float]:
         """The server's own counters and gauges."""
         try:
-            answer = self._http.get(self.metrics_url)
-            answer.raise_for_status()
+            page = fetch_text(self._http, self.metrics_url, self.settings.connect_timeout_s)
         except httpx.HTTPError as error:
-            raise ProviderError(f"{self.metrics_url} does not answer: {error!r}") from error
-        return read_totals(answer.text)
+            raise ProviderError(f"{self.metrics_url} does not answer: {quoted(repr(error), self._key)}") from None
+        return read_totals(page)
 
     def gauges(self) -> Gauges:
         found, status = self.totals(), self.status()
@@ -159,10 +159,10 @@ class VllmProvider(OpenAIProvider):
             },
         )
 
-    def _pieces(self, chunk: Any) -> list[Piece]:
+    def _pieces(self, chunk: Any, call: Call) -> list[Piece]:
         if not isinstance(getattr(chunk, "choices", None), list) or chunk.usage is None:
             raise ValueError("a chunk without choices or usage")
-        return [Piece(len(chunk.choices), chunk.usage.prompt_tokens, chunk.usage.completion_tokens)]
+        return [Piece(len(chunk.choices), *checked_usage(chunk.usage, call.prompt_tokens, call.output_tokens))]
 
 
 def request_name(call: Call) -> str:

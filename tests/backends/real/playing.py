@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
+from llmserve_env.env.observation import observe
 from llmserve_env.tasks.task import Task, parse_task
 from tests.backends.real.streaming_server import KEY, MODEL, StreamingServer
 
+PLENTY: dict[str, Any] = {"batch_cap": 64}
 SHAPE = {
     "prompt_tokens": {"kind": "uniform", "low": 10, "high": 20},
     "acceptance": {"base": 0.5},
@@ -107,3 +111,30 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
     """The right key in the environment."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     return KEY
+
+
+def play(
+    episode: Episode, until: Callable[[list[dict[str, Any]]], bool] | None = None, **action: Any
+) -> list[dict[str, Any]]:
+    """Play to the end, or until enough was seen; observations of every step."""
+    seen: list[dict[str, Any]] = []
+    with episode:
+        while not episode.is_done and not (seen and until and until(seen)):
+            episode.step(knobs_from_mapping({**PLENTY, **action}))
+            seen.append(observe(episode))
+    assert until is None or until(seen), "the episode ended before it happened"
+    return seen
+
+
+def counted(seen: list[dict[str, Any]], name: str) -> int:
+    return sum(one["metadata"]["counts"][name] for one in seen)
+
+
+def some(name: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """Until a few of these were counted."""
+    return lambda seen: counted(seen, name) >= 3
+
+
+def failed(*reasons: str) -> Callable[[list[dict[str, Any]]], bool]:
+    """Until a request has failed for one of these reasons."""
+    return lambda seen: bool(set(reasons) & set(seen[-1]["metadata"]["real"]["failures"]))

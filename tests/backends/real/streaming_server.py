@@ -40,9 +40,9 @@ class Exchange:
     server: StreamingServer
     asked: dict[str, Any]
 
-    def fail(self, status: int, **headers: str) -> None:
+    def fail(self, status: int, message: str | None = None, **headers: str) -> None:
         """Answer with an error."""
-        body = json.dumps({"error": {"message": f"scripted {status}", "type": "test"}}).encode()
+        body = json.dumps({"error": {"message": message or f"scripted {status}", "type": "test"}}).encode()
         self.handler.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
             self.handler.send_header(name.replace("_", "-"), value)
@@ -64,16 +64,17 @@ class Exchange:
 
     def token(self, text: str = "word ") -> None:
         """Send a chunk with one token."""
-        self.event(_chunk([{"index": 0, "delta": {"content": text}, "finish_reason": None}]))
+        self.event(chunk([{"index": 0, "delta": {"content": text}, "finish_reason": None}]))
 
     def end(self, completion_tokens: int) -> None:
         """Send the usage, and the mark of the end."""
         usage = {"prompt_tokens": 20, "completion_tokens": completion_tokens, "total_tokens": 20 + completion_tokens}
-        self.event({**_chunk([]), "usage": usage})
+        self.event({**chunk([]), "usage": usage})
         self.event("[DONE]")
 
 
-def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
+def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """An event of a stream."""
     return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": MODEL, "choices": choices}
 
 
@@ -127,7 +128,7 @@ def broken_off(exchange: Exchange) -> None:
 
 @contextmanager
 def streaming_server(
-    script: Script = answer_all, *, key: str = KEY, models: list[str] | None = None
+    script: Script = answer_all, *, key: str = KEY, models: list[str] | Script | None = None
 ) -> Iterator[StreamingServer]:
     """Serve `/v1/models` and `/v1/chat/completions` until the block ends."""
     seen: StreamingServer
@@ -138,8 +139,14 @@ def streaming_server(
             self.close_connection = True
 
         def do_GET(self) -> None:
-            names = [MODEL] if models is None else models
             exchange = Exchange(self, seen, {})
+            if callable(models):
+                try:
+                    return models(exchange)
+                except OSError:
+                    """The client has gone, which is what the test is about."""
+                    return None
+            names = [MODEL] if models is None else models
             if self.headers.get("Authorization") != f"Bearer {key}":
                 return exchange.fail(401)
             body = json.dumps({"object": "list", "data": [{"id": n, "object": "model"} for n in names]}).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.engine.knobs import knobs_from_mapping
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.observation import observe, state_of
+from llmserve_env.env.observation import state_of
 from llmserve_env.errors import (
     ConfigError,
     EpisodeStateError,
@@ -28,12 +28,11 @@ from llmserve_env.graders import grade
 from llmserve_env.graders.components import components
 from llmserve_env.models import ServeObservation
 from tests.backends.real import streaming_server as scripts
-from tests.backends.real.playing import key, real_episode, short_task
+from tests.backends.real.playing import PLENTY, counted, failed, key, play, real_episode, short_task, some
 from tests.backends.real.streaming_server import Exchange, Script, streaming_server
 
 __all__ = ["key"]
 pytestmark = pytest.mark.usefixtures("key")
-PLENTY: dict[str, Any] = {"batch_cap": 64}
 
 
 @pytest.fixture(autouse=True)
@@ -43,37 +42,10 @@ def nothing_is_left_behind() -> Iterator[None]:
     assert [t.name for t in threading.enumerate() if t.name == "llmserve-load"] == []
 
 
-def play(
-    episode: Episode, until: Callable[[list[dict[str, Any]]], bool] | None = None, **action: Any
-) -> list[dict[str, Any]]:
-    """Play to the end, or until enough was seen; observations of every step."""
-    seen: list[dict[str, Any]] = []
-    with episode:
-        while not episode.is_done and not (seen and until and until(seen)):
-            episode.step(knobs_from_mapping({**PLENTY, **action}))
-            seen.append(observe(episode))
-    assert until is None or until(seen), "the episode ended before it happened"
-    return seen
-
-
 def live(settings: RealSettings) -> Episode:
     """An episode that has not been reset."""
     task = short_task()
     return Episode(task, backend=LiveBackend(task, settings))
-
-
-def counted(seen: list[dict[str, Any]], name: str) -> int:
-    return sum(one["metadata"]["counts"][name] for one in seen)
-
-
-def some(name: str) -> Callable[[list[dict[str, Any]]], bool]:
-    """Until a few of these were counted."""
-    return lambda seen: counted(seen, name) >= 3
-
-
-def failed(*reasons: str) -> Callable[[list[dict[str, Any]]], bool]:
-    """Until a request has failed for one of these reasons."""
-    return lambda seen: bool(set(reasons) & set(seen[-1]["metadata"]["real"]["failures"]))
 
 
 def test_a_whole_episode_is_served_measured_and_paid() -> None:
