@@ -9,7 +9,6 @@ from benchmarks.fidelity import (
     VIRTUAL_SET,
     check_real,
     check_virtual,
-    missing_sets,
     summary,
 )
 from benchmarks.markdown import markdown_table
@@ -25,7 +24,10 @@ def recorded_rows() -> list[tuple[str, str, str]]:
     real, _ = check_real(DEFAULT_TRUTH / REAL_SET)
     figures = summary(virtual, real)
     exact, error = figures["virtual"], figures["real"]["median_error"]
-    covered = "FCFS, priority, chunk budgets, small KV pools with and without prefix cache, speculation, sync and async"
+    covered = (
+        "caps and token budgets, also turned in mid-run, priorities, small KV pools with and without prefix cache, "
+        "shared prefixes, n-gram and draft-model speculation, sync and async"
+    )
     return [
         (
             f"vLLM 0.32's own scheduler, recorded with a virtual clock ({covered})",
@@ -67,8 +69,6 @@ def measured_row() -> tuple[str, str, str]:
 
 def main() -> None:
     """Print the table."""
-    if missing := missing_sets(DEFAULT_TRUTH):
-        raise SystemExit(f"no recorded runs at {DEFAULT_TRUTH}: {', '.join(missing)} missing; docs/fidelity.md")
     rows = (*recorded_rows(), live_row(), measured_row())
     print(
         markdown_table(

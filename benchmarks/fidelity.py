@@ -20,7 +20,7 @@ from benchmarks.replay import compare, recorded_engine, serve_all
 from benchmarks.step_cost import fit_step_cost
 from llmserve_env.units import PS_PER_NS, PS_PER_S
 
-DEFAULT_TRUTH = Path(__file__).resolve().parents[2] / "shared" / "vllm_truth"
+DEFAULT_TRUTH = Path(__file__).resolve().parents[1] / "recordings"
 VIRTUAL_SET, REAL_SET = "sched_virtualclock", "real_cpuclock"
 SETS = (VIRTUAL_SET, REAL_SET)
 ERROR_NAMES = ("ttft_p50", "ttft_p95", "e2e_mean", "makespan")

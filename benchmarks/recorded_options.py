@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llmserve_env.units import PS_PER_S
+
 _WATERMARK_KEYS = ("watermark", "kv_watermark", "watermark_fraction", "kv_cache_watermark", "gpu_blocks_watermark")
 _CHUNKED_PREFILL_KEYS = ("enable_chunked_prefill", "chunked_prefill", "chunked_prefill_enabled")
 _ALLOWED_KEYS = {
@@ -46,6 +48,15 @@ class EngineOptions:
     draft_lookahead: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """Limits from the first iteration scheduled at or after `at_ps` on."""
+
+    at_ps: int
+    max_running: int
+    token_budget: int
+
+
 def require(condition: bool, description: dict[str, Any], message: str) -> None:
     """ValueError that names the run, unless the condition holds."""
     if not condition:
@@ -76,6 +87,19 @@ def engine_options(description: dict[str, Any]) -> EngineOptions:
         speculation_depth=depth,
         draft_lookahead=draft_lookahead,
     )
+
+
+def limit_changes(description: dict[str, Any]) -> tuple[LimitChange, ...]:
+    """Changes in order of time; a limit that a change does not name stays as it is."""
+    engine = description["engine"]
+    limits = {"max_num_seqs": engine["max_num_seqs"], "mnbt": engine["mnbt"]}
+    changes = []
+    for at_s, change in sorted(description.get("changes", []), key=lambda entry: entry[0]):
+        unknown = sorted(set(change) - set(limits))
+        require(not unknown, description, f"unknown limits {unknown} were changed; allowed are {sorted(limits)}")
+        limits = {**limits, **change}
+        changes.append(LimitChange(round(at_s * PS_PER_S), limits["max_num_seqs"], limits["mnbt"]))
+    return tuple(changes)
 
 
 def _one_of(description: dict[str, Any], names: tuple[str, ...], default: float) -> float:

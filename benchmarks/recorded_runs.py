@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchmarks.recorded_options import EngineOptions, engine_options, require
+from benchmarks.recorded_options import EngineOptions, LimitChange, engine_options, limit_changes, require
 from benchmarks.step_cost import StepCost
 from llmserve_env.units import NEVER_PS, PS_PER_S
 
@@ -83,6 +83,8 @@ class RecordedRun:
 
     name: str
     options: EngineOptions
+    changes: tuple[LimitChange, ...]
+    """Limits that were changed while the run went on."""
     cost: StepCost | None
     """The exact cost of a virtual-clock run; None where a real engine ran."""
     requests: RecordedRequests
@@ -126,6 +128,7 @@ def _run(description: dict[str, Any], columns: dict[str, dict[str, NDArray[Any]]
     return RecordedRun(
         name=description["run"],
         options=options,
+        changes=limit_changes(description),
         cost=_cost(description["cost"]) if "cost" in description else None,
         requests=_requests(requests),
         items=_items(columns["items"]),
@@ -171,8 +174,8 @@ def _requests(columns: dict[str, NDArray[Any]]) -> RecordedRequests:
         ttft_slo_ps=never,
         patience_ps=never,
         acceptance=np.zeros(num_requests, dtype=np.float64),
-        prefix_id=none,
-        prefix_tokens=zeros,
+        prefix_id=columns["prefix_id"].astype(np.int64) if "prefix_id" in columns else none,
+        prefix_tokens=columns["prefix_len"].astype(np.int64) if "prefix_len" in columns else zeros,
         session_id=none,
     )
 

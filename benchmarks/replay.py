@@ -73,6 +73,9 @@ def serve_all(engine: Engine, run: RecordedRun) -> NDArray[Any]:
         speculation_depth=run.options.speculation_depth,
         priority_routing=run.options.priority_policy,
     )
+    for change in run.changes:
+        engine.serve(knobs, change.at_ps)
+        knobs = replace(knobs, batch_cap=change.max_running, token_budget=change.token_budget)
     engine.serve(knobs, _LONG_AFTER_PS)
     return engine.request_records()
 
@@ -104,8 +107,9 @@ def compare(run: RecordedRun, cost: StepCost) -> ReplayResult:
 
 def _jump_difference(run: RecordedRun, cost: StepCost, stepped: NDArray[Any]) -> str | None:
     """Repeat the run with closed-form jumps where they apply; first and last token times must be identical."""
-    # Random prompts share no tokens, so without preemptions no cached block is hit and the cache can be off.
-    if run.options.async_scheduling or (run.options.prefix_caching and any(e.event == "preempt" for e in run.events)):
+    # Without shared prefixes and preemptions no cached block is hit, so the cache can be off.
+    may_hit = any(event.event == "preempt" for event in run.events) or bool((run.requests.prefix_id >= 0).any())
+    if run.options.async_scheduling or (run.options.prefix_caching and may_hit):
         return None
     jumped = serve_all(recorded_engine(run, cost, caching=False), run)
     for name in ("first_token_at_ps", "finished_at_ps"):

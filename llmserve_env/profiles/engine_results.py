@@ -70,8 +70,8 @@ def _serve(path: Path, result: dict[str, Any], tier: str) -> Iterable[Observatio
 def read_iterations(folder: Path, tier: str, run: str | None = None) -> list[Iteration]:
     """Recorded iterations: `steps.parquet` with times in seconds and `items.parquet` with each request's tokens.
 
-    Steps have `t_sched` and `t_exec_end`, or `dur`; items have `n_tokens`, `computed_before` and `kind` (0: decode).
-    Iterations with draft tokens are left out: their time includes proposing them.
+    Steps have `dur`, `t_start` and `t_end`, or `t_sched` and `t_exec_end`; items have `n_tokens`, `computed_before` and
+    `kind` (0: decode). Iterations with draft tokens are left out: their time includes proposing them.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -116,7 +116,8 @@ def _step_ms(steps: dict[str, list[Any]]) -> dict[tuple[str, int], float]:
     if "dur" in steps:
         seconds = steps["dur"]
     else:
-        seconds = [end - start for start, end in zip(steps["t_sched"], steps["t_exec_end"], strict=True)]
+        start, end = ("t_start", "t_end") if "t_start" in steps else ("t_sched", "t_exec_end")
+        seconds = [after - before for before, after in zip(steps[start], steps[end], strict=True)]
     return {(run, step): s * MS_PER_S for run, step, s in zip(steps["run"], steps["step"], seconds, strict=True)}
 
 

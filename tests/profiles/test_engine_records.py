@@ -15,8 +15,8 @@ from llmserve_env.profiles import Profile, load_profile, predict
 from llmserve_env.profiles.architectures import architecture_from_config
 from llmserve_env.profiles.calibration import calibrate, fit_iterations
 from llmserve_env.profiles.engine_results import read_bench, read_iterations
+from tests.recordings import VIRTUAL
 
-TRUTH = Path(__file__).parents[3] / "shared" / "vllm_truth" / "sched_virtualclock"
 TINY = {
     "hidden_size": 256,
     "num_hidden_layers": 4,
@@ -136,9 +136,7 @@ def test_a_config_without_sizes_is_refused() -> None:
 
 
 def test_the_recorded_scheduler_runs_are_explained_exactly(base: Profile) -> None:
-    if not TRUTH.is_dir():
-        pytest.skip("no recorded runs at ../shared/vllm_truth/sched_virtualclock beside the repository")
-    iterations = read_iterations(TRUTH, "FP16", run="v_cap256_r15")
+    iterations = read_iterations(VIRTUAL, "FP16", run="cap256_heavy")
     tiny = architecture_from_config("tiny", TINY)
     profile = fit_iterations(base, "FP16", iterations, "tiny.virtual", "2026-01-01", tiny)
     error = profile.tiers["FP16"].held_out

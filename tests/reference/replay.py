@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,9 @@ def replay(run: RecordedRun, cost: StepCost) -> tuple[ReferenceEngine, list[Repl
         speculation_depth=options.speculation_depth,
         priority_routing=options.priority_policy,
     )
+    for change in run.changes:
+        engine.advance(knobs, change.at_ps)
+        knobs = replace(knobs, batch_cap=change.max_running, token_budget=change.token_budget)
     engine.advance(knobs, _LONG_AFTER_PS)
     return engine, iterations
 

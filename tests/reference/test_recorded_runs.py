@@ -1,4 +1,4 @@
-"""The reference against recorded runs of vLLM, skipped where the recordings are missing."""
+"""The reference against recorded runs of vLLM."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ import pytest
 from benchmarks.recorded_runs import RecordedRun, load_runs
 from benchmarks.step_cost import fit_step_cost
 from llmserve_env.units import PS_PER_S
+from tests.recordings import ALL_REAL, ALL_VIRTUAL
 from tests.reference.replay import first_difference, replay
-
-TRUTH = Path(__file__).parents[3] / "shared" / "vllm_truth"
-
-
-def recorded_set(name: str) -> list[RecordedRun]:
-    if not (TRUTH / name / "runs.json").exists():
-        pytest.skip(f"no recorded runs at ../shared/vllm_truth/{name} beside the repository")
-    return load_runs(TRUTH / name)
 
 
 @pytest.mark.slow
-def test_virtual_clock_runs_are_reproduced_exactly() -> None:
+@pytest.mark.parametrize("folder", ALL_VIRTUAL)
+def test_virtual_clock_runs_are_reproduced_exactly(folder: Path) -> None:
     differences = {}
-    for run in recorded_set("sched_virtualclock"):
+    for run in load_runs(folder):
         assert run.cost is not None
         difference = first_difference(run, run.cost)
         if difference is not None:
@@ -35,8 +29,9 @@ def test_virtual_clock_runs_are_reproduced_exactly() -> None:
     assert differences == {}
 
 
-def test_real_runs_are_reproduced_within_the_bars_on_the_median() -> None:
-    errors = np.array([latency_errors(run) for run in recorded_set("real_cpuclock")])
+@pytest.mark.parametrize("folder", ALL_REAL)
+def test_real_runs_are_reproduced_within_the_bars_on_the_median(folder: Path) -> None:
+    errors = np.array([latency_errors(run) for run in load_runs(folder)])
     ttft_p95, e2e_mean, makespan = np.median(errors, axis=0)
     assert ttft_p95 <= 0.04
     assert e2e_mean <= 0.03

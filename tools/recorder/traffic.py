@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,11 @@ class Traffic:
     arrival_s: Any
     prompt_tokens: Any
     output_tokens: Any
+    priority: Any = None
+    """0 is the most urgent; None: all are alike."""
+    prefix_id: Any = None
+    """Requests with one id begin with the same tokens; -1 shares none, None: no request shares any."""
+    prefix_tokens: Any = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -97,6 +102,38 @@ def waves(
     return Traffic(arrivals, np.full(n, prompt_tokens), np.full(n, output_tokens))
 
 
+def uniform(
+    random: np.random.Generator,
+    duration_s: float,
+    rate_rps: float = 10.0,
+    prompt_tokens: tuple[int, int] = (64, 1_024),
+    output_tokens: tuple[int, int] = (16, 256),
+    high_priority_share: float = 0.0,
+    num_prefixes: int = 0,
+    prefix_tokens: int = 0,
+) -> Traffic:
+    """Lengths drawn evenly from two ranges; some requests are urgent, and some begin with one of a few prefixes."""
+    arrivals = _poisson(random, rate_rps, duration_s)
+    n = len(arrivals)
+    prompts = random.integers(prompt_tokens[0], prompt_tokens[1] + 1, n)
+    outputs = random.integers(output_tokens[0], output_tokens[1] + 1, n)
+    is_urgent = random.random(n) < high_priority_share
+    # One request in four shares nothing.
+    chosen = random.integers(-(num_prefixes // 3), num_prefixes, n) if num_prefixes else np.full(n, -1)
+    prefix_id = np.maximum(chosen, -1)
+    shared = np.where(prefix_id >= 0, prefix_tokens, 0)
+    return Traffic(arrivals, prompts + shared, outputs, np.where(is_urgent, 0, 1), prefix_id, shared)
+
+
+def pulses(
+    random: np.random.Generator, duration_s: float, size: int = 24, gap_s: float = 4.0, **options: Any
+) -> Traffic:
+    """The requests of `uniform`, of which groups arrive together, a microsecond apart."""
+    drawn = uniform(random, duration_s, size / gap_s, **options)
+    order = np.arange(len(drawn))
+    return replace(drawn, arrival_s=np.floor(order / size) * gap_s + order % size * 1e-6)
+
+
 KINDS: dict[str, Callable[..., Traffic]] = {
     "light": light,
     "burst": burst,
@@ -104,6 +141,8 @@ KINDS: dict[str, Callable[..., Traffic]] = {
     "chat": chat,
     "fixed": fixed,
     "waves": waves,
+    "uniform": uniform,
+    "pulses": pulses,
 }
 
 
@@ -112,4 +151,4 @@ def draw(kind: str, seed: int, duration_s: float, options: dict[str, Any]) -> Tr
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     traffic = KINDS[kind](np.random.default_rng(seed), duration_s, **given)
     outputs = np.minimum(traffic.output_tokens, MAX_CONTEXT_TOKENS - traffic.prompt_tokens)
-    return Traffic(traffic.arrival_s, traffic.prompt_tokens, outputs)
+    return replace(traffic, output_tokens=outputs)
