@@ -36,7 +36,8 @@ ENGINE_WORDS = {"max_num_seqs", "blocks", "mnbt", "enable_prefix_caching", "spec
 def build_scheduler(run: SchedulerRun, log: DecisionLog) -> Any:
     """A scheduler with the options of the run, as vLLM's engine core builds one."""
     vllm_config = build_config(run)
-    is_async = vllm_config.scheduler_config.async_scheduling
+    # The configuration cannot be asked: on a machine without a GPU vLLM switches the option off.
+    is_async = bool(run.engine.get("async_scheduling", False))
     module, kind = ("async_scheduler", "AsyncScheduler") if is_async else ("scheduler", "Scheduler")
     interface = import_module("vllm.v1.kv_cache_interface")
     layers = interface.FullAttentionSpec(
