@@ -1,7 +1,8 @@
 """How fast the simulator runs: `python -m benchmarks.engine [--json]`.
 
-Three loads at three batch caps on one replica and one thread. CPU seconds of serving a whole trace to its last token,
-in one compiled call and, beside it, in 1-second windows driven from Python; the median of five repeats.
+Three loads at three batch caps on one replica and one thread, first as vLLM runs by default (async scheduling, prefix
+caching, a host beside the GPU) and then with neither. CPU seconds of serving a whole trace to its last token, in one
+compiled call and, beside it, in 1-second windows driven from Python; the median of five repeats.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,19 @@ from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import FINISHED
 from llmserve_env.profiles import list_profiles, load_profile
+from llmserve_env.profiles.host import load_host
 from llmserve_env.request_table import RequestTable
 from llmserve_env.rng import ARRIVALS_STREAM, LENGTHS_STREAM, stream
 from llmserve_env.units import PS_PER_S
 
 PREFERRED_PROFILE, OTHER_PROFILE = "h200-141gb.llama-3-8b", "a100-40gb.llama-3-8b"
+HOST = "xeon-h200-vllm-0.26"
 BATCH_CAPS = (32, 128, 512)
 METHOD = (
     "CPU seconds (process_time) of one thread, median of {repeats} repeats, one replica, {requests} requests served to "
     "the last token, loading the table not counted; requests_per_s counts finished requests. Main figures: the whole "
-    "trace in one compiled call; windowed: one call from Python per simulated second. Profile {profile}."
+    "trace in one compiled call; windowed: one call from Python per simulated second. Profile {profile}. "
+    "Mode vllm_default: async scheduling, prefix caching and host {host}; mode sync: none of them."
 )
 WARM_START = "from benchmarks.engine import first_call; first_call()"
 _ALL_ARRIVED_AND_SERVED_PS = 1_000_000 * PS_PER_S
@@ -42,8 +46,9 @@ _ALL_ARRIVED_AND_SERVED_PS = 1_000_000 * PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One load at one batch cap."""
+    """One load at one batch cap in one mode."""
 
+    mode: str
     load: str
     batch_cap: int
     requests_per_s: float
@@ -110,7 +115,14 @@ def deployment_on(costs: GpuCosts) -> Deployment:
     )
 
 
-def measure(name: str, batch_cap: int, deployment: Deployment, num_requests: int, repeats: int) -> Row:
+def modes(costs: GpuCosts) -> dict[str, Deployment]:
+    """The same deployment as vLLM runs it by default, and without what vLLM adds to plain scheduling."""
+    sync = deployment_on(costs)
+    default = replace(sync, async_scheduling=True, prefix_caching=True, host=load_host(HOST).costs())
+    return {"vllm_default": default, "sync": sync}
+
+
+def measure(mode: str, name: str, batch_cap: int, deployment: Deployment, num_requests: int, repeats: int) -> Row:
     """Serve one load repeatedly, whole and in windows."""
     table = LOADS[name](num_requests, 0)
     engine = Engine(deployment, table, seed=0)
@@ -123,6 +135,7 @@ def measure(name: str, batch_cap: int, deployment: Deployment, num_requests: int
     windowed = [_cpu_s(lambda: _serve_windows(engine, knobs, num_windows), engine, table) for _ in range(repeats)]
     whole_s, windowed_s = statistics.median(whole), statistics.median(windowed)
     return Row(
+        mode=mode,
         load=name,
         batch_cap=batch_cap,
         requests_per_s=finished / whole_s,
@@ -184,13 +197,13 @@ def print_table(report: dict[str, Any]) -> None:
     """The report for people."""
     print(report["method"])
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}\n")
-    print(f"{'':20}{'one call':^42}{'1-s windows from Python':^39}")
+    print(f"{'':34}{'one call':^42}{'1-s windows from Python':^39}")
     heads = ("requests/s", "iterations/s", "sim s/s", "requests/s", "sim s/s", "us/window")
-    print(f"{'load':8}{'batch cap':>12}" + "".join(f"{head:>14}" for head in heads))
+    print(f"{'mode':14}{'load':8}{'batch cap':>12}" + "".join(f"{head:>14}" for head in heads))
     for row in report["rows"]:
-        figures = list(row.values())[2:]
+        figures = list(row.values())[3:]
         print(
-            f"{row['load']:8}{row['batch_cap']:>12}"
+            f"{row['mode']:14}{row['load']:8}{row['batch_cap']:>12}"
             + "".join(f"{figure:>14,.0f}" for figure in figures[:-1])
             + f"{figures[-1]:>14.1f}"
         )
@@ -210,14 +223,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="repeats of each measurement (default: %(default)s)")
     options = parser.parse_args(arguments)
     profile = profile_name()
-    deployment = deployment_on(load_profile(profile).costs())
+    deployments = modes(load_profile(profile).costs())
     first_call()
-    rows = [measure(name, cap, deployment, options.requests, options.repeats) for name in LOADS for cap in BATCH_CAPS]
+    rows = [
+        measure(mode, name, cap, deployment, options.requests, options.repeats)
+        for mode, deployment in deployments.items()
+        for name in LOADS
+        for cap in BATCH_CAPS
+    ]
     report = {
-        "method": METHOD.format(repeats=options.repeats, requests=options.requests, profile=profile),
+        "method": METHOD.format(repeats=options.repeats, requests=options.requests, profile=profile, host=HOST),
         "rows": [asdict(row) for row in rows],
         "warm_start_s": warm_start_s(),
-        "snapshot": measure_snapshot(deployment),
+        "snapshot": measure_snapshot(deployments["sync"]),
     }
     if options.json:
         print(json.dumps(report, indent=2))

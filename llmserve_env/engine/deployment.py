@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from llmserve_env.engine.costs import NO_HOST, GpuCosts, HostCosts
 
 MAX_CLASSES = 8
+MAX_RUNNING = 1024
+"""Slots of a replica's running batch."""
 MAX_TOKEN_BUDGET = 16_384
 
 
@@ -51,7 +53,11 @@ class Deployment:
                 "block_tokens must be a power of two",
                 self.block_tokens,
             ),
-            (1 <= self.max_running <= 512, "max_running must be in 1..512", self.max_running),
+            (
+                1 <= self.max_running <= MAX_RUNNING,
+                f"max_running must be in 1..{MAX_RUNNING}",
+                self.max_running,
+            ),
             (
                 1 <= self.token_budget <= MAX_TOKEN_BUDGET,
                 f"token_budget must be in 1..{MAX_TOKEN_BUDGET}",

@@ -17,7 +17,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.deployment import MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.deployment import MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.errors import InvalidActionError
 
 MAX_SHOWN = 80
@@ -51,6 +51,8 @@ class Knob:
     """How searches, box actions and features spread the range."""
     feature: str
     """Name in the observation vector."""
+    usual_high: float | None = None
+    """End of the range that features and scores are scaled by; None for `high`."""
     is_costly: bool = False
     """Whether a change takes replicas out of service. The observation shows how long such a knob must still dwell."""
     live: Live = "running"
@@ -93,6 +95,11 @@ class Knob:
             if is_in_range and (self.kind == "float" or value == int(value)):
                 return float(value)
         raise self._refusal(value)
+
+    @property
+    def scale_high(self) -> float:
+        """What features and scores take as the end of the range, on any deployment."""
+        return self.high if self.usual_high is None else self.usual_high
 
     def on(self, deployment: Deployment) -> Knob:
         """The knob within the limits of a deployment."""
@@ -139,14 +146,15 @@ class ServingKnobs:
         32,
         kind="int",
         low=1,
-        high=512,
-        levels=(8, 16, 32, 64, 96, 128, 192, 256, 512),
+        high=MAX_RUNNING,
+        levels=(8, 16, 32, 64, 96, 128, 192, 256, 512, 1024),
         alias="batch_size",
         meaning="maximum number of running requests per replica",
         short="batch cap",
         scale="log",
         flag="--max-num-seqs",
         limit_field="max_running",
+        usual_high=512,
     )
     kv_budget_fraction: float = knob(
         1.0,

@@ -8,15 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
-from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET
 from llmserve_env.engine.knobs import ENGINE_FIELDS
 
 PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7)
 STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
 SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
-
-MAX_RUNNING = 512
-"""Slots of a replica's running batch."""
 
 NO_OUTPUT = -1
 """In place of a number of drafts: a chunk of a prompt whose end is still to come emits nothing."""
@@ -28,20 +25,15 @@ ITERATION_DTYPE = np.dtype(
 )
 """What each slot computes in one iteration: `tokens` in all, the last `drafts` of them proposed by the draft model."""
 
+SLOT_FIELDS = (
+    *("request", "known", "computed", "target", "last", "held_blocks", "keyed_blocks", "shared_blocks"),
+    *("in_flight", "table_row", "stale"),
+)
 BATCH_DTYPE = np.dtype(
     [
-        ("request", "i4", (MAX_RUNNING,)),
-        ("known", "i4", (MAX_RUNNING,)),
-        ("computed", "i4", (MAX_RUNNING,)),
-        ("target", "i4", (MAX_RUNNING,)),
-        ("last", "i4", (MAX_RUNNING,)),
-        ("held_blocks", "i4", (MAX_RUNNING,)),
-        ("keyed_blocks", "i4", (MAX_RUNNING,)),
-        ("in_flight", "i4", (MAX_RUNNING,)),
-        ("table_row", "i4", (MAX_RUNNING,)),
+        *((name, "i4", (MAX_RUNNING,)) for name in SLOT_FIELDS),
         ("executing", ITERATION_DTYPE),
         ("queued", ITERATION_DTYPE),
-        ("stale", "i4", (MAX_RUNNING,)),
     ]
 )
 """The running batch: one slot per request, in the order of admission.
@@ -49,23 +41,29 @@ BATCH_DTYPE = np.dtype(
 `known` counts the tokens of the prompt and of the output so far, `last` those at the end; prefill ends when `computed`
 reaches `target`. `in_flight` counts tokens that are scheduled but not known yet. `queued` is the iteration behind the
 executing one, and `stale` lists preempted requests whose output is still in flight; both belong to async scheduling.
-`table_row` is a permutation of the rows of the block table: a request keeps its row while slots move.
+With prefix caching `keyed_blocks` counts the leading blocks that have a key, and `shared_blocks` those that may be
+found by another admission. `table_row` is a permutation of the rows of the block table: a request keeps its row while
+slots move.
 """
 
-BLOCK_DTYPE = np.dtype(
+EVERY_BLOCK = 2**31 - 1
+"""In place of a number of shared blocks: another admission may find any block of this request."""
+
+ENTRY_DTYPE = np.dtype(
     [
-        ("references", "i8"),
         ("key", "i8"),
-        ("chain_next", "i8"),
-        ("older", "i8"),
-        ("newer", "i8"),
-        ("keyless", "i8"),
+        ("references", "i4"),
+        ("num_blocks", "i4"),
+        ("chain_next", "i4"),
+        ("older", "i4"),
+        ("newer", "i4"),
+        ("unused", "i4"),
     ]
 )
-"""A block of the prefix cache: `chain_next` links its hash chain, `older` and `newer` the free blocks that have a key.
+"""An entry of the prefix cache: a block that can be found by its key, or a run of free blocks that nobody looks for.
 
-`keyless` is a stack beside the blocks, not a property of them: its first `num_keyless` entries are free blocks
-without a key.
+`chain_next` links the hash chain of a key, `older` and `newer` the entries without references. `unused` is a stack
+beside the entries, not a property of them: its first `num_unused` places are entries to be used again.
 """
 
 LOG_ITERATION, LOG_ITEM, LOG_PREEMPTION, LOG_EMISSION, LOG_FINISH = range(5)
@@ -102,7 +100,6 @@ ITL_UNIT_SHIFT = 20
 FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
 NUM_LAUNCH_MODES = 3
 """How an iteration is launched, which decides the host's time for it."""
-
 NUM_TIERS = 3
 MAX_KNOTS = 63
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
@@ -204,6 +201,7 @@ REPLICA_DTYPE = np.dtype(
         ("num_running", "i8"),
         ("num_waiting", "i8"),
         ("num_plain", "i8"),
+        ("queued_num_plain", "i8"),
         ("num_prefilling", "i8"),
         ("num_stalled", "i8"),
         ("num_stale", "i8"),
@@ -215,8 +213,9 @@ REPLICA_DTYPE = np.dtype(
         ("lru_head", "i8"),
         ("lru_tail", "i8"),
         ("num_keyless", "i8"),
-        ("num_keyed_free", "i8"),
-        ("next_block", "i8"),
+        ("num_unused", "i8"),
+        ("next_entry", "i8"),
+        ("num_tracked", "i8"),
         ("num_emitting", "i4", (MAX_SPECULATION_DEPTH + 2,)),
         ("head", "i8", (MAX_CLASSES,)),
         ("tail", "i8", (MAX_CLASSES,)),

@@ -13,15 +13,14 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import NO_HOST, Curve
-from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
-    BLOCK_DTYPE,
     DEPLOYMENT_DTYPE,
+    ENTRY_DTYPE,
     ENVIRONMENT_DTYPE,
     LOG_DTYPE,
     MAX_KNOTS,
-    MAX_RUNNING,
     NUM_TIERS,
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
@@ -49,14 +48,14 @@ class EngineState(NamedTuple):
     replicas: Array
     progress: Array
     window: Array
-    blocks: Array
+    entries: Array
     buckets: Array
     block_table: Array
     log: Array
     requests: Array
 
 
-MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "blocks", "buckets", "block_table")
+MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "entries", "buckets", "block_table")
 
 
 def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -108,7 +107,7 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         "num_blocks_override": -1 if deployment.num_blocks_override is None else deployment.num_blocks_override,
         "num_classes": len(rooms),
         "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
-        "step_every_iteration": step_every_iteration or deployment.async_scheduling or deployment.prefix_caching,
+        "step_every_iteration": step_every_iteration,
         "has_host": host != NO_HOST,
         "front_end_ps": host.front_end_ps,
         "answer_ps": host.answer_ps,
@@ -191,11 +190,10 @@ def fill_requests(rows: Array, requests: RequestTable, block_tokens: int) -> Non
         rows[name] = getattr(requests, name)
     shared = requests.prefix_id >= 0
     num_prefixes = int(requests.prefix_id.max(initial=-1)) + 1
-    num_sessions = int(requests.session_id.max(initial=-1)) + 1
     rows["prefix_blocks"] = np.where(shared, requests.prefix_tokens // block_tokens, 0)
     rows["prefix_stream"] = np.where(shared, requests.prefix_id, 0)
-    alone = num_sessions + np.arange(len(requests))
-    rows["own_stream"] = num_prefixes + np.where(requests.session_id >= 0, requests.session_id, alone)
+    private = -2 - np.arange(len(requests))
+    rows["own_stream"] = np.where(requests.session_id >= 0, num_prefixes + requests.session_id, private)
 
 
 def new_state(deployment: Deployment, num_environments: int, max_requests: int, log_rows: int = 0) -> EngineState:
@@ -208,9 +206,9 @@ def new_state(deployment: Deployment, num_environments: int, max_requests: int, 
         replicas=records((e, r), REPLICA_DTYPE),
         progress=records((e, max_requests), PROGRESS_DTYPE),
         window=records((e,), WINDOW_DTYPE),
-        blocks=records((e, r, blocks), BLOCK_DTYPE),
-        buckets=np.full((e, r, num_buckets), -1, np.int64),
-        block_table=np.zeros((e, r, MAX_RUNNING, per_request), np.int64),
+        entries=records((e, r, blocks), ENTRY_DTYPE),
+        buckets=np.full((e, r, num_buckets), -1, np.int32),
+        block_table=np.zeros((e, r, deployment.max_running, per_request), np.int32),
         log=records((log_rows,), LOG_DTYPE),
         requests=records((e, max_requests), REQUEST_DTYPE),
     )

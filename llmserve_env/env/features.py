@@ -62,7 +62,7 @@ def features_of(knobs: Sequence[Knob]) -> tuple[tuple[str, str], ...]:
 
 def feature_scale(knob: Knob) -> float:
     """What the value of a knob, or its binary logarithm, is divided by."""
-    return float(np.log2(knob.high)) if knob.scale == "log" else float(knob.high)
+    return float(np.log2(knob.scale_high)) if knob.scale == "log" else float(knob.scale_high)
 
 
 def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:

@@ -36,7 +36,7 @@ def stability(knobs: Array) -> float:
     if len(knobs) < 2:
         return 1.0
     cap, kv, chosen = KNOB["batch_cap"], KNOB["kv_budget_fraction"], named(knobs)
-    octaves = np.abs(np.diff(np.log2(chosen[cap.name]))) / np.log2(cap.high)
+    octaves = np.abs(np.diff(np.log2(chosen[cap.name]))) / np.log2(cap.scale_high)
     budget = np.abs(np.diff(chosen[kv.name])) / (kv.high - kv.low)
     return 1.0 - 0.5 * float(octaves.mean() + budget.mean())
 

@@ -90,8 +90,8 @@ def test_wire_names_and_the_plans_aliases_mean_the_same() -> None:
 @pytest.mark.parametrize(
     ("action", "complaint"),
     [
-        ({"batch_cap": 0}, "batch_cap must be a whole number from 1 to 512"),
-        ({"batch_cap": 513}, "batch_cap"),
+        ({"batch_cap": 0}, "batch_cap must be a whole number from 1 to 1024"),
+        ({"batch_cap": 1025}, "batch_cap"),
         ({"batch_cap": 12.5}, "batch_cap"),
         ({"batch_cap": "32"}, "batch_cap"),
         ({"batch_cap": True}, "batch_cap"),

@@ -81,9 +81,11 @@ class Pool:
     held_blocks: list[int]
     """Blocks of each running request."""
     holders_of_block: dict[int, int]
-    """Running requests that hold each block; empty if blocks are only counted."""
+    """Running requests that hold each block which others may find; empty without a prefix cache."""
     references: dict[int, int]
     """Reference counts as the pool keeps them."""
+    own_blocks: int
+    """Blocks of running requests that nobody else can hold."""
     free_blocks: int
     """Blocks in the free lists; if blocks are only counted, the unused ones."""
     is_stale: bool
@@ -103,14 +105,18 @@ def _pool(engine: Engine, r: int) -> Pool:
     free = num_blocks - used
     holders: dict[int, int] = {}
     references: dict[int, int] = {}
+    own = sum(held)
     if engine.deployment.prefix_caching:
-        for slot, count in enumerate(held):
-            for block in engine.state.block_table[0, r, batch["table_row"][slot], :count].tolist():
-                holders[block] = holders.get(block, 0) + 1
-        counts = engine.state.blocks[0, r]["references"]
-        references = {int(b): int(counts[b]) for b in np.flatnonzero(counts > 0)}
-        free = int(replica["num_keyless"]) + int(replica["num_keyed_free"])
-    return Pool(num_blocks, used, held, holders, references, free, bool(replica["pool_is_stale"]))
+        entries = engine.state.entries[0, r]
+        shared = np.minimum(batch["keyed_blocks"], batch["shared_blocks"])[: replica["num_running"]].tolist()
+        own -= sum(shared)
+        for slot, count in enumerate(shared):
+            for entry in engine.state.block_table[0, r, batch["table_row"][slot], :count].tolist():
+                holders[entry] = holders.get(entry, 0) + 1
+        references = {entry: int(entries[entry]["references"]) for entry in holders}
+        lru = _chain(int(replica["lru_head"]), entries["newer"])
+        free = int(replica["num_keyless"]) + sum(int(entries[entry]["num_blocks"]) for entry in lru)
+    return Pool(num_blocks, used, held, holders, references, own, free, bool(replica["pool_is_stale"]))
 
 
 @dataclass(frozen=True, slots=True)

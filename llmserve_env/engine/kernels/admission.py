@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, lookahead_tokens
-from llmserve_env.engine.kernels.prefix_cache import cached_prefix, take_hits
+from llmserve_env.engine.kernels.prefix_cache import cached_prefix, shared_blocks, take_hits
 from llmserve_env.engine.kernels.queues import dequeue, queue_head
 from llmserve_env.engine.kernels.recording import judge
 from llmserve_env.engine.kernels.slots import place
-from llmserve_env.engine.layout import MAX_RUNNING, REJECTED, RUNNING
+from llmserve_env.engine.layout import EVERY_BLOCK, MAX_RUNNING, REJECTED, RUNNING
 from llmserve_env.units import PPM
 
 
@@ -79,6 +79,9 @@ def start_running(sim, r, iteration, q, known, hit, hit_blocks, n):
     batch.executing.tokens[slot] = batch.executing.drafts[slot] = 0
     batch.queued.tokens[slot] = batch.queued.drafts[slot] = 0
     batch.in_flight[slot] = 0
+    if sim.deployment.prefix_caching:
+        batch.shared_blocks[slot] = shared_blocks(sim, q)
+        replica.num_tracked += batch.shared_blocks[slot] == EVERY_BLOCK
     if hit_blocks > 0:
         take_hits(sim, r, batch.table_row[slot], q, hit_blocks)
         sim.window.cached_tokens += hit

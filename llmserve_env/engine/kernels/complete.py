@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
-from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_decoded, key_full_blocks, request_in
 from llmserve_env.engine.kernels.latency import output_ps
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
@@ -34,7 +34,10 @@ def complete(sim, r):
     are_all_plain = plain == replica.num_running and replica.num_stale == 0
     if replica.num_stale > 0:
         emit_stale(sim, r, end)
-    i = plain
+    i = 0
+    if plain > 0:
+        count_gaps(sim.window, duration, plain)
+        i = plain - advance_plain(sim, r, plain, 1, end)
     while i < replica.num_running:
         has_left = False
         if executing.tokens[i] > 0:
@@ -44,10 +47,8 @@ def complete(sim, r):
         i += not has_left
     if not are_all_plain:
         count_bursts(sim, r, duration)
-    if plain > 0:
-        count_gaps(sim.window, duration, plain)
-        advance_plain(sim, r, plain, 1, end)
-    replica.num_plain = 0
+    replica.num_plain = replica.queued_num_plain
+    replica.queued_num_plain = 0
     replica.start_at_ps, replica.end_at_ps = done, replica.queued_end_at_ps
     replica.prefill_tokens = replica.queued_prefill_tokens
     replica.queued_end_at_ps = -1
@@ -56,7 +57,7 @@ def complete(sim, r):
         replica.done_at_ps = replica.end_at_ps
         if sim.deployment.has_host:
             follow_queued(sim.deployment, replica, done)
-        for i in range(replica.num_running):
+        for i in range(replica.num_plain, replica.num_running):
             executing.tokens[i], executing.drafts[i] = queued.tokens[i], queued.drafts[i]
             queued.tokens[i] = 0
 
@@ -71,23 +72,40 @@ def follow_queued(deployment, replica, done):
 
 @kernel
 def advance_plain(sim, r, plain, iterations, end):
-    """Each of the leading slots has emitted one token per iteration; some may now be finished."""
-    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    """Each of the leading slots has emitted one token per iteration. Returns how many of them have finished."""
+    deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
     known, last = batch.known, batch.last
+    is_scheduled = deployment.async_scheduling or plain < replica.num_running
     finished = 0
     for i in range(plain):
         known[i] += iterations
         finished += known[i] == last[i]
     sim.window.output_tokens += plain * iterations
-    i = 0
-    while finished > 0:
+    if deployment.async_scheduling:
+        land_tokens(sim, r, plain)
+    i, leaving = 0, finished
+    while leaving > 0:
         if known[i] == last[i]:
             finish(sim, request_in(batch, i), end, replica.tier)
             free_blocks(sim, r, i)
-            remove_unscheduled_slot(sim, r, i)
-            finished -= 1
+            if is_scheduled:
+                remove_slot(sim, r, i)
+            else:
+                remove_unscheduled_slot(sim, r, i)
+            leaving -= 1
         else:
             i += 1
+    return finished
+
+
+@kernel
+def land_tokens(sim, r, plain):
+    """The token in flight of each leading slot has arrived, and may have filled a block."""
+    in_flight = sim.replicas[r].batch.in_flight
+    for i in range(plain):
+        in_flight[i] -= 1
+    if sim.deployment.prefix_caching:
+        key_decoded(sim, r, plain, -1, 1)
 
 
 @kernel

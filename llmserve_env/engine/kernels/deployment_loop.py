@@ -38,7 +38,8 @@ def is_settled(sim, r, until_ps):
     replica = sim.replicas[r]
     if replica.end_at_ps < 0:
         return replica.num_running + replica.num_waiting == 0
-    return replica.done_at_ps > until_ps and not sim.deployment.async_scheduling
+    may_schedule = replica.may_queue and replica.queued_end_at_ps < 0 and replica.free_at_ps < until_ps
+    return replica.done_at_ps > until_ps and not (sim.deployment.async_scheduling and may_schedule)
 
 
 @entry_point
@@ -57,7 +58,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
             state.replicas[e],
             state.requests[e],
             state.progress[e],
-            state.blocks[e],
+            state.entries[e],
             state.buckets[e],
             state.block_table[e],
             state.log,

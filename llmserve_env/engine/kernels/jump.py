@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
+from llmserve_env.engine.kernels.kv_pool import key_decoded, use_blocks
 from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps, segment
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
 from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
@@ -42,6 +43,8 @@ def can_jump(deployment, environment, replica):
         return False
     if n == 0 or replica.num_prefilling > 0 or replica.num_stalled > 0 or n > environment.token_budget:
         return False
+    if replica.next_deadline_at_ps <= replica.free_at_ps:
+        return False
     if replica.num_waiting > 0 and n < min(environment.batch_cap, MAX_RUNNING):
         return False
     return deployment.num_blocks_override >= 0 or batch_memory(deployment, replica) <= deployment.memory_limit_bytes
@@ -55,24 +58,34 @@ def batch_memory(deployment, replica):
 
 
 @kernel
-def jump(sim, r, until_ps):
-    """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
+def series(deployment, replica):
+    """The next iterations of an unchanged batch, as (GPU time of the first, growth, how many at most).
 
-    False when the next iteration needs the scheduler.
+    They end with the first request that has all its tokens, or at the next knot of the attention curve.
     """
-    deployment, environment, replica, window = sim.deployment, sim.environment, sim.replicas[r], sim.window
-    if not can_jump(deployment, environment, replica) or replica.next_deadline_at_ps <= replica.free_at_ps:
-        return False
-    n, at = replica.num_running, replica.free_at_ps
+    n, tier = replica.num_running, replica.tier
     known, last, computed = replica.batch.known, replica.batch.last, replica.batch.computed
     left, context = last[0] - known[0], n
     for i in range(n):
         left = min(left, last[i] - known[i])
         context += computed[i]
-    curve = deployment.curves[replica.tier * NUM_CURVES]
+    curve = deployment.curves[tier * NUM_CURVES]
     knot = segment(curve, context)
     most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
-    gpu = iteration_ps(deployment, replica.tier, 0, n, n, n, 0, context, 0)
+    return iteration_ps(deployment, tier, 0, n, n, n, 0, context, 0), curve[2, knot] * n, most
+
+
+@kernel
+def jump(sim, r, until_ps):
+    """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
+
+    False when the next iteration needs the scheduler.
+    """
+    deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
+    if deployment.async_scheduling or not can_jump(deployment, sim.environment, replica):
+        return False
+    n, at = replica.num_running, replica.free_at_ps
+    gpu, growth, most = series(deployment, replica)
     launch = lead = output = 0
     if deployment.has_host:
         launch, lead = host_ps(deployment, n, 0, n, 0)
@@ -80,14 +93,14 @@ def jump(sim, r, until_ps):
         if lead + gpu < launch:
             # The host binds until the context has grown, so these iterations form no series.
             return False
-    first, growth = lead + gpu + output, curve[2, knot] * n
+    first = lead + gpu + output
     ended = most_within(first, growth, until_ps - at, most)
     if replica.next_deadline_at_ps < until_ps:
         most = min(most, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))
         ended = min(ended, most)
     time = total_ps(first, growth, ended)
     started = ended + (ended < most and at + time < until_ps)
-    if started == 0 or not hold_more(deployment, replica, n, started):
+    if started == 0 or not hold_more(sim, r, n, started):
         return False
     window.iterations += started
     window.busy_ps += total_ps(gpu, growth, started)
@@ -109,6 +122,73 @@ def jump(sim, r, until_ps):
     return True
 
 
+@kernel
+def pace_behind(deployment, replica, gpu, growth, most):
+    """How outputs follow one another with async scheduling, where the slower of GPU and host sets the pace.
+
+    Returns (when the first of these iterations may start, host time for its output, time between outputs, growth of
+    that time, iterations at most); none where the host launches kernel by kernel and binds, because then these
+    iterations form no series.
+    """
+    at, n = replica.free_at_ps, replica.num_running
+    if not deployment.has_host:
+        return replica.end_at_ps, 0, gpu, growth, most
+    launch, lead = host_ps(deployment, n, 0, n, 0)
+    output = output_ps(deployment, n)
+    ready = max(replica.end_at_ps, at + launch)
+    if gpu >= launch + output:
+        is_launched_in_time = lead == launch or replica.end_at_ps >= at + launch
+        return ready, output, gpu, growth, most if is_launched_in_time else 0
+    if lead < launch:
+        return ready, output, gpu, growth, 0
+    host = launch + output
+    if growth > 0:
+        # The GPU overtakes the host as the context grows.
+        most = min(most, (host - gpu) // growth + 2)
+    return ready, output, host, 0, most
+
+
+@kernel
+def jump_behind(sim, r, until_ps):
+    """The same with async scheduling: queue iterations behind the executing one and complete those before them.
+
+    False when the next iteration needs the scheduler.
+    """
+    deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
+    n = replica.num_running
+    if replica.num_plain < n or replica.num_stale > 0 or not can_jump(deployment, sim.environment, replica):
+        return False
+    gpu, growth, most = series(deployment, replica)
+    # The last token of a request is in flight when its last but one is known.
+    ready, output, pace, pace_growth, most = pace_behind(deployment, replica, gpu, growth, most - 1)
+    first_done, last_start = ready + output, replica.next_deadline_at_ps - 1
+    if most <= 0 or first_done > until_ps:
+        return False
+    if last_start < until_ps:
+        later = most_within(pace, pace_growth, last_start - first_done, most) + 1 if first_done <= last_start else 0
+        most = min(most, 1 + later)
+    count = 1 + most_within(pace, pace_growth, until_ps - first_done, most - 1)
+    if not hold_more(sim, r, n, count):
+        return False
+    window.iterations += count
+    window.busy_ps += total_ps(gpu, growth, count)
+    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, replica))
+    count_gaps(window, first_done - replica.start_at_ps, n)
+    if count > 1:
+        count_series(window, n, pace, pace_growth, count - 1)
+    known = replica.batch.known
+    for i in range(n):
+        known[i] += count
+    window.output_tokens += n * count
+    ready += total_ps(pace, pace_growth, count - 1)
+    last_gpu = gpu + growth * (count - 1)
+    replica.start_at_ps = replica.free_at_ps = ready + output
+    replica.end_at_ps = ready + last_gpu
+    replica.done_at_ps = max(replica.end_at_ps, replica.free_at_ps) + output
+    replica.gpu_start_at_ps, replica.gpu_ps, replica.num_sequences = ready, last_gpu, n
+    return True
+
+
 @rare_kernel
 def count_series(window, n, first, growth, count):
     """Inter-token gaps of `count` iterations of n sequences."""
@@ -120,8 +200,9 @@ def count_series(window, n, first, growth, count):
 
 
 @kernel
-def hold_more(deployment, replica, n, count):
+def hold_more(sim, r, n, count):
     """Let every running request hold `count` more tokens, if the pool has the blocks for all of them."""
+    deployment, replica = sim.deployment, sim.replicas[r]
     computed, held = replica.batch.computed, replica.batch.held_blocks
     mask, shift = deployment.block_tokens - 1, deployment.block_shift
     spare = replica.num_blocks - replica.used_blocks
@@ -137,5 +218,8 @@ def hold_more(deployment, replica, n, count):
         needed = max((computed[i] + mask) >> shift, held[i])
         grown += needed - held[i]
         held[i] = needed
-    replica.used_blocks += grown
+    if grown > 0:
+        use_blocks(sim, r, grown)
+    if deployment.prefix_caching:
+        key_decoded(sim, r, n, 0, count)
     return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.kernels.prefix_cache import block_key, enter, release_block, resize_blocks, take_block
+from llmserve_env.engine.kernels.prefix_cache import enter, release, release_run, take_blocks
+from llmserve_env.engine.layout import EVERY_BLOCK
 
 
 @kernel
@@ -36,14 +37,17 @@ def grow(sim, r, slot, tokens):
         return True
     if replica.used_blocks + needed > replica.num_blocks:
         return False
-    if sim.deployment.prefix_caching:
-        for j in range(held, held + needed):
-            b = take_block(sim, r)
-            sim.blocks[r, b].references = 1
-            sim.block_table[r, batch.table_row[slot], j] = b
-    replica.used_blocks += needed
+    use_blocks(sim, r, needed)
     batch.held_blocks[slot] = held + needed
     return True
+
+
+@kernel
+def use_blocks(sim, r, count):
+    """Take `count` blocks into use; the caller has checked that they are free."""
+    if sim.deployment.prefix_caching:
+        take_blocks(sim, r, count)
+    sim.replicas[r].used_blocks += count
 
 
 @kernel
@@ -52,8 +56,15 @@ def free_blocks(sim, r, slot):
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     held = batch.held_blocks[slot]
     if sim.deployment.prefix_caching:
-        for j in range(held - 1, -1, -1):
-            release_block(sim, r, sim.block_table[r, batch.table_row[slot], j])
+        keyed = np.int64(batch.keyed_blocks[slot])
+        shared = min(keyed, np.int64(batch.shared_blocks[slot]))
+        replica.used_blocks -= held - keyed
+        replica.num_keyless += held - keyed
+        if keyed > shared:
+            release_run(sim, r, keyed - shared)
+        for j in range(shared - 1, -1, -1):
+            release(sim, r, np.int64(sim.block_table[r, batch.table_row[slot], j]))
+        replica.num_tracked -= batch.shared_blocks[slot] == EVERY_BLOCK
     else:
         replica.used_blocks -= held
     batch.held_blocks[slot] = 0
@@ -62,13 +73,47 @@ def free_blocks(sim, r, slot):
 
 @rare_kernel
 def key_full_blocks(sim, r, slot, tokens):
-    """Enter the blocks that `tokens` known tokens fill."""
+    """Give a key to the blocks that `tokens` known tokens fill."""
     batch = sim.replicas[r].batch
     full = tokens >> sim.deployment.block_shift
-    for j in range(batch.keyed_blocks[slot], full):
-        enter(sim, r, sim.block_table[r, batch.table_row[slot], j], block_key(sim, request_in(batch, slot), j))
+    for j in range(batch.keyed_blocks[slot], min(full, np.int64(batch.shared_blocks[slot]))):
+        sim.block_table[r, batch.table_row[slot], j] = enter(sim, r, request_in(batch, slot), j)
     if full > batch.keyed_blocks[slot]:
         batch.keyed_blocks[slot] = full
+
+
+@kernel
+def is_ending(batch, slot):
+    """Whether the token in flight of a decoding request is its last one."""
+    return batch.in_flight[slot] > 0 and batch.known[slot] + 1 >= batch.last[slot]
+
+
+@kernel
+def key_decoded(sim, r, slots, first, count):
+    """Give a key to the blocks that decoding requests fill in `count` iterations of the same leading slots.
+
+    The first of these iterations fills blocks up to `first` tokens beyond the known ones.
+    """
+    replica, batch, shift = sim.replicas[r], sim.replicas[r].batch, sim.deployment.block_shift
+    if replica.num_tracked > 0:
+        for tokens in range(first, first + count):
+            for i in range(slots):
+                if batch.shared_blocks[i] == EVERY_BLOCK and not is_ending(batch, i):
+                    key_full_blocks(sim, r, i, batch.known[i] + tokens)
+    known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
+    for i in range(slots):
+        if shared[i] != EVERY_BLOCK:
+            keyed[i] = max(keyed[i], (known[i] + first + count - 1) >> shift)
+
+
+@rare_kernel
+def track(sim, r, slot):
+    """From here on every block of this request can be found: it is preempted, and will look for them."""
+    replica, batch = sim.replicas[r], sim.replicas[r].batch
+    for j in range(batch.shared_blocks[slot], batch.keyed_blocks[slot]):
+        sim.block_table[r, batch.table_row[slot], j] = enter(sim, r, request_in(batch, slot), j)
+    replica.num_tracked += batch.shared_blocks[slot] != EVERY_BLOCK
+    batch.shared_blocks[slot] = EVERY_BLOCK
 
 
 @rare_kernel
@@ -85,10 +130,3 @@ def set_pool_size(sim, r):
         replica.num_blocks = max(int(environment.kv_budget_fraction * available), 0) // deployment.block_bytes
     replica.reserved_bytes = fixed + replica.num_blocks * deployment.block_bytes
     replica.pool_is_stale = 0
-
-
-@rare_kernel
-def settle_pool(sim, r):
-    """After preemptions have made room: add or remove physical blocks."""
-    if sim.deployment.prefix_caching:
-        resize_blocks(sim, r, sim.replicas[r].num_blocks)

@@ -10,11 +10,14 @@ from llmserve_env.engine.layout import NO_OUTPUT
 
 
 @kernel
-def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_before):
-    """Start the iteration that was formed, or queue it behind the executing one; nothing without tokens."""
+def launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admission, free_before):
+    """Start the iteration that was formed, or queue it behind the executing one; nothing without tokens.
+
+    The leading `first` slots hold `plain` of its items, a token each; the other slots say themselves what they compute.
+    """
     deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
     sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs = count_items(
-        sim, r, at_ps, iteration, plain_context, before_admission
+        sim, r, at_ps, iteration, first, plain, plain_context, before_admission
     )
     tokens = decode_tokens + prefill_tokens
     if tokens == 0:
@@ -48,9 +51,11 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
         start, end = launch_on_host(sim, r, at_ps, time, tokens, prefill_tokens, sequences, admissions)
     if replica.end_at_ps >= 0:
         replica.queued_end_at_ps = end
+        replica.queued_num_plain = plain
         replica.queued_prefill_tokens = prefill_tokens
     else:
         replica.start_at_ps, replica.end_at_ps = at_ps, end
+        replica.num_plain = plain
         replica.prefill_tokens = prefill_tokens
         replica.done_at_ps = end
         if deployment.has_host:
@@ -60,16 +65,15 @@ def launch(sim, r, at_ps, iteration, plain_context, before_admission, free_befor
 
 
 @kernel
-def count_items(sim, r, at_ps, iteration, plain_context, before_admission):
+def count_items(sim, r, at_ps, iteration, first, plain, plain_context, before_admission):
     """Take every item as computed and add up what the iteration costs.
 
     Returns (sequences, decoding sequences, decode tokens, prefill tokens, context tokens, attended pairs).
     """
     deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
-    plain = replica.num_plain
     sequences, decode_sequences, decode_tokens, prefill_tokens = plain, plain, plain, 0
     context, pairs = plain_context, 0
-    for i in range(plain, replica.num_running):
+    for i in range(first, replica.num_running):
         n = iteration.tokens[i]
         if n == 0:
             continue

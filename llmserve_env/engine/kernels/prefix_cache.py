@@ -1,16 +1,27 @@
-"""Block identities, needed only with prefix caching: which block holds which tokens, and which free block goes next.
+"""Which blocks can be found again, needed only with prefix caching, and which free block goes next.
 
-Free blocks without a key are taken first (from a stack; their order is immaterial), then those with a key, least
-recently freed first. A key is (stream, block index); hash chains keep the block entered first in front.
+Free blocks without a key are taken first, then those with a key, least recently freed first. A key is (stream, block
+index); hash chains keep the block entered first in front.
+
+Only blocks that another admission may find have entries of their own. The other blocks of a request are counted: in
+use, and once they are free as one run, because nobody asks for one of them again.
 """
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import rare_kernel
+import numpy as np
+
+from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.layout import EVERY_BLOCK
 
 NO_KEY = 0
-NOT_IN_POOL = -1
-"""In place of a number of references: the pool has shrunk and the block does not exist at present."""
+
+
+@kernel
+def shared_blocks(sim, q):
+    """Leading blocks of request q that another admission may find; a preempted request looks for all of its own."""
+    is_private = sim.requests[q].own_stream < 0 and sim.progress[q].preemptions == 0
+    return np.int64(sim.requests[q].prefix_blocks) if is_private else EVERY_BLOCK
 
 
 @rare_kernel
@@ -30,109 +41,138 @@ def bucket_of(sim, key):
 
 @rare_kernel
 def lookup(sim, r, key):
-    """The block entered first under this key, or -1."""
-    b = sim.buckets[r, bucket_of(sim, key)]
-    while b >= 0 and sim.blocks[r, b].key != key:
-        b = sim.blocks[r, b].chain_next
+    """The entry made first under this key, or -1."""
+    b = np.int64(sim.buckets[r, bucket_of(sim, key)])
+    while b >= 0 and sim.entries[r, b].key != key:
+        b = np.int64(sim.entries[r, b].chain_next)
     return b
 
 
 @rare_kernel
-def enter(sim, r, b, key):
-    """Give block b a key, behind earlier blocks of its chain."""
-    sim.blocks[r, b].key = key
-    sim.blocks[r, b].chain_next = -1
+def new_entry(sim, r):
+    """An entry that is not in use."""
+    replica = sim.replicas[r]
+    if replica.num_unused > 0:
+        replica.num_unused -= 1
+        return np.int64(sim.entries[r, replica.num_unused].unused)
+    replica.next_entry += 1
+    return replica.next_entry - 1
+
+
+@rare_kernel
+def drop_entry(sim, r, b):
+    """Entry b is not in use any more."""
+    replica = sim.replicas[r]
+    sim.entries[r, replica.num_unused].unused = b
+    replica.num_unused += 1
+
+
+@rare_kernel
+def enter(sim, r, q, j):
+    """Let block j of request q be found, behind earlier blocks of its chain; returns its entry."""
+    key = block_key(sim, q, j)
+    b = new_entry(sim, r)
+    entry = sim.entries[r, b]
+    entry.key, entry.references, entry.num_blocks, entry.chain_next = key, 1, 1, -1
     bucket = bucket_of(sim, key)
-    last = sim.buckets[r, bucket]
+    last = np.int64(sim.buckets[r, bucket])
     if last < 0:
         sim.buckets[r, bucket] = b
-        return
-    while sim.blocks[r, last].chain_next >= 0:
-        last = sim.blocks[r, last].chain_next
-    sim.blocks[r, last].chain_next = b
+        return b
+    while sim.entries[r, last].chain_next >= 0:
+        last = np.int64(sim.entries[r, last].chain_next)
+    sim.entries[r, last].chain_next = b
+    return b
 
 
 @rare_kernel
 def forget(sim, r, b):
-    """Drop block b's key."""
-    block = sim.blocks[r, b]
-    bucket = bucket_of(sim, block.key)
-    previous, current = -1, sim.buckets[r, bucket]
-    while current != b:
-        previous, current = current, sim.blocks[r, current].chain_next
-    if previous < 0:
-        sim.buckets[r, bucket] = block.chain_next
-    else:
-        sim.blocks[r, previous].chain_next = block.chain_next
-    block.key = NO_KEY
+    """Entry b can no longer be found, and is gone."""
+    entry = sim.entries[r, b]
+    if entry.key != NO_KEY:
+        bucket = bucket_of(sim, entry.key)
+        previous, current = -1, np.int64(sim.buckets[r, bucket])
+        while current != b:
+            previous, current = current, np.int64(sim.entries[r, current].chain_next)
+        if previous < 0:
+            sim.buckets[r, bucket] = entry.chain_next
+        else:
+            sim.entries[r, previous].chain_next = entry.chain_next
+    drop_entry(sim, r, b)
 
 
 @rare_kernel
-def push_keyless(sim, r, b):
-    """Put block b on the stack of free blocks without a key."""
-    replica = sim.replicas[r]
-    sim.blocks[r, replica.num_keyless].keyless = b
-    replica.num_keyless += 1
-
-
-@rare_kernel
-def unlink_keyed(sim, r, b):
-    """Take block b out of the list of free blocks with a key."""
-    replica, block = sim.replicas[r], sim.blocks[r, b]
-    if block.older < 0:
-        replica.lru_head = block.newer
-    else:
-        sim.blocks[r, block.older].newer = block.newer
-    if block.newer < 0:
-        replica.lru_tail = block.older
-    else:
-        sim.blocks[r, block.newer].older = block.older
-    replica.num_keyed_free -= 1
-
-
-@rare_kernel
-def take_block(sim, r):
-    """A free block; the caller has checked that there is one."""
-    replica = sim.replicas[r]
-    if replica.num_keyless > 0:
-        replica.num_keyless -= 1
-        return sim.blocks[r, replica.num_keyless].keyless
-    b = replica.lru_head
-    unlink_keyed(sim, r, b)
-    forget(sim, r, b)
-    return b
-
-
-@rare_kernel
-def release_block(sim, r, b):
-    """Drop one reference; the last one frees the block."""
-    replica, block = sim.replicas[r], sim.blocks[r, b]
-    block.references -= 1
-    if block.references > 0:
-        return
-    replica.used_blocks -= 1
-    if block.key == NO_KEY:
-        push_keyless(sim, r, b)
-        return
-    block.older, block.newer = replica.lru_tail, -1
+def append_free(sim, r, b):
+    """Entry b has become free, after all others that are."""
+    replica, entry = sim.replicas[r], sim.entries[r, b]
+    entry.older, entry.newer = replica.lru_tail, -1
     if replica.lru_tail < 0:
         replica.lru_head = b
     else:
-        sim.blocks[r, replica.lru_tail].newer = b
+        sim.entries[r, replica.lru_tail].newer = b
     replica.lru_tail = b
-    replica.num_keyed_free += 1
+
+
+@rare_kernel
+def unlink_free(sim, r, b):
+    """Take entry b out of the list of free ones."""
+    replica, entry = sim.replicas[r], sim.entries[r, b]
+    if entry.older < 0:
+        replica.lru_head = entry.newer
+    else:
+        sim.entries[r, entry.older].newer = entry.newer
+    if entry.newer < 0:
+        replica.lru_tail = entry.older
+    else:
+        sim.entries[r, entry.newer].older = entry.older
+
+
+@rare_kernel
+def take_blocks(sim, r, count):
+    """Take free blocks out of the pool; the caller has checked that there are so many."""
+    replica = sim.replicas[r]
+    unkeyed = min(count, replica.num_keyless)
+    replica.num_keyless -= unkeyed
+    count -= unkeyed
+    while count > 0:
+        b = replica.lru_head
+        taken = min(count, np.int64(sim.entries[r, b].num_blocks))
+        sim.entries[r, b].num_blocks -= taken
+        count -= taken
+        if sim.entries[r, b].num_blocks == 0:
+            unlink_free(sim, r, b)
+            forget(sim, r, b)
+
+
+@rare_kernel
+def release_run(sim, r, count):
+    """Free blocks that have a key nobody asks for: they keep their place in the order."""
+    b = new_entry(sim, r)
+    sim.entries[r, b].key, sim.entries[r, b].num_blocks = NO_KEY, count
+    append_free(sim, r, b)
+    sim.replicas[r].used_blocks -= count
+
+
+@rare_kernel
+def release(sim, r, b):
+    """Drop one reference of a block; the last one frees it."""
+    entry = sim.entries[r, b]
+    entry.references -= 1
+    if entry.references == 0:
+        append_free(sim, r, b)
+        sim.replicas[r].used_blocks -= 1
 
 
 @rare_kernel
 def cached_prefix(sim, r, q, known):
     """(hit blocks, how many of them are free)."""
-    limit = (known - 1) >> sim.deployment.block_shift
+    limit = min((known - 1) >> sim.deployment.block_shift, shared_blocks(sim, q))
     hit, idle = 0, 0
     while hit < limit:
         b = lookup(sim, r, block_key(sim, q, hit))
         if b < 0:
             break
-        idle += sim.blocks[r, b].references == 0
+        idle += sim.entries[r, b].references == 0
         hit += 1
     return hit, idle
 
@@ -142,40 +182,29 @@ def take_hits(sim, r, table_row, q, hit):
     """Reference the hit blocks for a request being admitted."""
     for j in range(hit):
         b = lookup(sim, r, block_key(sim, q, j))
-        if sim.blocks[r, b].references == 0:
-            unlink_keyed(sim, r, b)
+        if sim.entries[r, b].references == 0:
+            unlink_free(sim, r, b)
             sim.replicas[r].used_blocks += 1
-        sim.blocks[r, b].references += 1
+        sim.entries[r, b].references += 1
         sim.block_table[r, table_row, j] = b
 
 
 @rare_kernel
-def resize_blocks(sim, r, num_blocks):
-    """Grow by blocks without a key, shrink by free ones in the order they would be taken; the caller has made room."""
-    replica = sim.replicas[r]
-    total = replica.used_blocks + replica.num_keyless + replica.num_keyed_free
-    while total > num_blocks:
-        sim.blocks[r, take_block(sim, r)].references = NOT_IN_POOL
-        total -= 1
-    b = 0
-    while total < num_blocks:
-        block = sim.blocks[r, b]
-        if b >= replica.next_block:
-            replica.next_block = b + 1
-            block.references = NOT_IN_POOL
-        if block.references == NOT_IN_POOL:
-            block.references = 0
-            push_keyless(sim, r, b)
-            total += 1
-        b += 1
+def resize_cache(sim, r, num_before):
+    """The pool grows by blocks without a key, or shrinks by free ones in the order they would be taken."""
+    more = sim.replicas[r].num_blocks - num_before
+    if more < 0:
+        take_blocks(sim, r, -more)
+    else:
+        sim.replicas[r].num_keyless += more
 
 
 @rare_kernel
 def forget_all(sim, r):
     """Drop every key, as a restart does; every block must be free."""
     replica = sim.replicas[r]
-    while replica.num_keyed_free > 0:
+    while replica.lru_head >= 0:
         b = replica.lru_head
-        unlink_keyed(sim, r, b)
+        replica.num_keyless += sim.entries[r, b].num_blocks
+        unlink_free(sim, r, b)
         forget(sim, r, b)
-        push_keyless(sim, r, b)

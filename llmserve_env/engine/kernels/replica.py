@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
 from llmserve_env.engine.kernels.complete import complete
-from llmserve_env.engine.kernels.jump import jump
+from llmserve_env.engine.kernels.jump import jump, jump_behind
 from llmserve_env.engine.kernels.schedule import schedule
 
 FAULT_NO_PROGRESS = 1
@@ -20,6 +20,8 @@ def advance_replica(sim, r, until_ps):
             if sim.deployment.async_scheduling and replica.may_queue and replica.queued_end_at_ps < 0:
                 if replica.free_at_ps >= until_ps:
                     return
+                if jump_behind(sim, r, until_ps):
+                    continue
                 replica.may_queue = 0
             elif replica.done_at_ps > until_ps:
                 return

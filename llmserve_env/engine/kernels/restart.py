@@ -45,7 +45,7 @@ def lose_iterations(sim, r, at_ps):
     for i in range(replica.num_stale):
         sim.progress[replica.batch.stale[i]].stale_items = 0
     replica.num_stale = 0
-    replica.num_plain = 0
+    replica.num_plain = replica.queued_num_plain = 0
     replica.may_queue = 1
 
 

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from llmserve_env.engine.kernels.admission import admit
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.kernels.kv_pool import blocks_for, grow, lookahead_tokens, set_pool_size, settle_pool
+from llmserve_env.engine.kernels.kv_pool import (
+    blocks_for,
+    grow,
+    is_ending,
+    key_decoded,
+    lookahead_tokens,
+    set_pool_size,
+    use_blocks,
+)
 from llmserve_env.engine.kernels.launch import launch
+from llmserve_env.engine.kernels.prefix_cache import resize_cache
 from llmserve_env.engine.kernels.slots import abandon_expired, place, preempt, victim_slot
 
 
@@ -25,41 +34,44 @@ def schedule(sim, r, at_ps):
     free_before = replica.num_blocks - replica.used_blocks
     iteration = replica.batch.queued if replica.end_at_ps >= 0 else replica.batch.executing
     threshold = deployment.long_prefill_threshold if replica.num_running + replica.num_waiting > 1 else 0
-    plain, plain_context = plain_decodes(deployment, sim.environment, replica)
-    replica.num_plain = plain
+    first, plain, plain_context = plain_decodes(sim, r)
     budget = sim.environment.token_budget - plain
-    if plain < replica.num_running:
-        budget, newly = schedule_running(sim, r, at_ps, iteration, threshold, budget, plain)
+    if first < replica.num_running:
+        budget, newly = schedule_running(sim, r, at_ps, iteration, threshold, budget, first)
         preempted += newly
     before_admission = replica.num_running
     if preempted == 0 and replica.num_waiting > 0 and budget > 0:
         admit(sim, r, at_ps, iteration, threshold, budget)
-    launch(sim, r, at_ps, iteration, plain_context, before_admission, free_before)
+    launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admission, free_before)
 
 
 @rare_kernel
 def refit_pool(sim, r, at_ps):
     """Step 1: size the pool by the knobs, preempting until what is held fits. Returns the number preempted."""
     replica = sim.replicas[r]
+    num_before = replica.num_blocks
     set_pool_size(sim, r)
     preempted = 0
     while replica.used_blocks > replica.num_blocks:
         preempt(sim, r, victim_slot(sim, r), at_ps)
         preempted += 1
-    settle_pool(sim, r)
+    if sim.deployment.prefix_caching:
+        resize_cache(sim, r, num_before)
     return preempted
 
 
 @kernel
-def plain_decodes(deployment, environment, replica):
+def plain_decodes(sim, r):
     """Schedule the leading run of decoding requests in one pass: a token and perhaps a block each.
 
-    Only when no block can run short in this step, so that nothing is preempted; otherwise 0 and no change. Returns
-    their number and total context.
+    Only when no block can run short in this step, so that nothing is preempted; otherwise zeros and no change. Returns
+    the length of the run, how many of it are scheduled (all but those whose last token is in flight) and their context.
     """
-    batch = replica.batch
-    if deployment.step_every_iteration or environment.speculation_depth > 0 or replica.num_stalled > 0:
-        return 0, 0
+    deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
+    if deployment.step_every_iteration or sim.environment.speculation_depth > 0 or replica.num_stalled > 0:
+        return 0, 0, 0
+    if deployment.async_scheduling and (r >= deployment.num_replicas or has_drafts_in_flight(replica)):
+        return 0, 0, 0
     plain = replica.num_running
     spare = replica.num_blocks - replica.used_blocks
     # Requests in prefill are the latest ones, so the search for the first of them starts at the end.
@@ -68,8 +80,33 @@ def plain_decodes(deployment, environment, replica):
         plain -= 1
         prefilling -= batch.computed[plain] < batch.target[plain]
         spare -= blocks_for(deployment, batch.known[plain] + 1) - batch.held_blocks[plain]
-    if plain > environment.token_budget or spare < plain:
-        return 0, 0
+    if plain > sim.environment.token_budget or spare < plain:
+        return 0, 0, 0
+    if deployment.prefix_caching:
+        key_decoded(sim, r, plain, 0, 1)
+    if deployment.async_scheduling:
+        scheduled, context, grown = place_behind(deployment, batch, plain)
+    else:
+        scheduled = plain
+        context, grown = place_plain(deployment, batch, plain)
+    if grown > 0:
+        use_blocks(sim, r, grown)
+    return plain, scheduled, context
+
+
+@kernel
+def has_drafts_in_flight(replica):
+    """Whether some running request has more than one token in flight."""
+    in_flight = replica.batch.in_flight
+    most = 0
+    for i in range(replica.num_running):
+        most = max(most, in_flight[i])
+    return most > 1
+
+
+@kernel
+def place_plain(deployment, batch, plain):
+    """One token for each of the leading slots. Returns (their context, blocks they need)."""
     computed, held = batch.computed, batch.held_blocks
     mask, shift = deployment.block_tokens - 1, deployment.block_shift
     grown, context = 0, 0
@@ -80,8 +117,29 @@ def plain_decodes(deployment, environment, replica):
         context += after
         computed[i] = after
         held[i] = needed
-    replica.used_blocks += grown
-    return plain, context
+    return context, grown
+
+
+@kernel
+def place_behind(deployment, batch, plain):
+    """One token for each of the leading slots whose last one is not in flight.
+
+    Returns (their number, their context, blocks they need).
+    """
+    computed, held, in_flight = batch.computed, batch.held_blocks, batch.in_flight
+    mask, shift = deployment.block_tokens - 1, deployment.block_shift
+    scheduled, context, grown = 0, 0, 0
+    for i in range(plain):
+        step = 1 - is_ending(batch, i)
+        after = computed[i] + step
+        needed = max((after + mask) >> shift, held[i])
+        grown += needed - held[i]
+        context += after * step
+        scheduled += step
+        computed[i] = after
+        held[i] = needed
+        in_flight[i] += step
+    return scheduled, context, grown
 
 
 @kernel

@@ -7,7 +7,7 @@ import numpy as np
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_preemption
 from llmserve_env.engine.kernels.gaps import close_gap
-from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in
+from llmserve_env.engine.kernels.kv_pool import free_blocks, key_full_blocks, request_in, track
 from llmserve_env.engine.kernels.queues import dequeue, enqueue
 from llmserve_env.engine.kernels.recording import count_wait, judge
 from llmserve_env.engine.layout import ABANDONED, NO_OUTPUT
@@ -40,6 +40,8 @@ def remove_unscheduled_slot(sim, r, slot):
     close_gap(batch.last, slot, last)
     close_gap(batch.held_blocks, slot, last)
     if sim.deployment.prefix_caching:
+        close_gap(batch.keyed_blocks, slot, last)
+        close_gap(batch.shared_blocks, slot, last)
         freed = batch.table_row[slot]
         close_gap(batch.table_row, slot, last)
         batch.table_row[last] = freed
@@ -52,12 +54,10 @@ def remove_slot(sim, r, slot):
     batch, last = sim.replicas[r].batch, sim.replicas[r].num_running - 1
     close_gap(batch.executing.tokens, slot, last)
     close_gap(batch.executing.drafts, slot, last)
-    if sim.deployment.step_every_iteration:
-        # Only async scheduling and prefix caching use these, and both step every iteration.
+    if sim.deployment.async_scheduling:
         close_gap(batch.queued.tokens, slot, last)
         close_gap(batch.queued.drafts, slot, last)
         close_gap(batch.in_flight, slot, last)
-        close_gap(batch.keyed_blocks, slot, last)
     remove_unscheduled_slot(sim, r, slot)
 
 
@@ -85,10 +85,15 @@ def preempt(sim, r, slot, at_ps):
     """Send a running request back to this replica's queue."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     executing = batch.executing
-    if batch.in_flight[slot] > 0 and executing.tokens[slot] > 0 and executing.drafts[slot] != NO_OUTPUT:
+    is_plain = slot < replica.num_plain
+    is_emitting = executing.tokens[slot] > 0 and executing.drafts[slot] != NO_OUTPUT
+    if batch.in_flight[slot] > 0 and (is_plain or is_emitting):
         batch.stale[replica.num_stale] = batch.request[slot]
         replica.num_stale += 1
-        sim.progress[batch.request[slot]].stale_items = 1 + executing.drafts[slot]
+        sim.progress[batch.request[slot]].stale_items = 1 if is_plain else 1 + executing.drafts[slot]
+    replica.num_plain -= is_plain
+    if sim.deployment.prefix_caching:
+        track(sim, r, slot)
     q = drop_slot(sim, r, slot, at_ps)
     sim.progress[q].preemptions += 1
     sim.window.preemptions += 1

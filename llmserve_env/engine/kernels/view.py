@@ -28,12 +28,12 @@ class Sim(NamedTuple):
     """[request] of REQUEST_DTYPE; only read."""
     progress: Array
     """[request] of PROGRESS_DTYPE."""
-    blocks: Array
-    """[replica, block] of BLOCK_DTYPE; empty without prefix caching."""
+    entries: Array
+    """[replica, entry] of ENTRY_DTYPE: the prefix cache; empty without it."""
     buckets: Array
-    """[replica, bucket]: the first block of each hash chain, or -1; empty without prefix caching."""
+    """[replica, bucket]: the first entry of each hash chain, or -1; empty without prefix caching."""
     block_table: Array
-    """[replica, table row, position]: the blocks that a running request holds; empty without prefix caching."""
+    """[replica, table row, position]: entries of the shared blocks that a running request holds."""
     log: Array
     """[row] of LOG_DTYPE; empty unless a log is wanted."""
     recorded: Array
