@@ -26,10 +26,9 @@ from benchmarks.markdown import markdown_table
 from benchmarks.recorded_host import host_of
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.deployment import MAX_RUNNING, Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import MAX_RUNNING
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile
 from llmserve_env.profiles.host import Host, load_host
