@@ -93,4 +93,15 @@ CAPACITY_PLAN = EnginePlan(
     max_num_batched_tokens=8_192,
 )
 """Two workloads at a ladder of rates around the predicted capacity; `python -m benchmarks.gpu_capacity` compares."""
-PLANS = (*H200_PLANS, CAPACITY_PLAN)
+EXPERTS_PLAN = EnginePlan(
+    "experts",
+    "qwen3-30b-a3b",
+    (
+        Run("q_light_1", "light", 51, 30),
+        Run("q_burst_1", "burst", 52, 45),
+        Run("q_mixed_1", "mixed", 53, 30, {"rate_rps": 8.0}),
+        Run("q_chat_1", "chat", 54, 30),
+    ),
+)
+"""A mixture of experts, for profiles composed from kernel timings."""
+PLANS = (*H200_PLANS, CAPACITY_PLAN, EXPERTS_PLAN)
