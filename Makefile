@@ -162,6 +162,15 @@ bench: setup ## Measure the engine, the environment and the agreement with recor
 	$(BIN)/python -m benchmarks.env
 	$(BIN)/python -m benchmarks.fidelity
 
+.PHONY: leaderboard
+leaderboard: setup ## Verify every submission in leaderboard/ and write docs/leaderboard.md and docs/leaderboard.html
+	$(BIN)/llmserve leaderboard
+
+.PHONY: leaderboard-entries
+leaderboard-entries: setup ## Submit the shipped agents again, after a change of tasks or weights, then render
+	$(BIN)/python -m tools.submit_shipped
+	$(BIN)/llmserve leaderboard
+
 .PHONY: docs
 docs: setup ## Rewrite the generated tables in README.md and docs/
 	$(BIN)/python -m tools.build_docs

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from llmserve_env.agents.policy_format import PolicyFormat, format_of
 from llmserve_env.arrays import Array
-from llmserve_env.env.features import features_of
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -23,16 +23,6 @@ GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
 SWITCH_LOG_ODDS = float(np.log(3.0))
 """A knob changes where another level is three times as probable as the one in force."""
-
-
-def feature_names(task: Task) -> list[str]:
-    """What a policy for this task sees, in order."""
-    return [name for name, _ in features_of(task.action_knobs)]
-
-
-def knob_levels(task: Task) -> list[list[float]]:
-    """The levels that a policy for this task chooses from, a list per knob."""
-    return [list(knob.levels) for knob in task.action_knobs]
 
 
 def weights_folder() -> Path:
@@ -110,8 +100,8 @@ def load_policy(folder: Path) -> PolicyNetwork:
     return PolicyNetwork(weights, biases, card)
 
 
-def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
-    """Refuse a policy that was trained on other observations, actions or dynamics."""
+def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
+    """The policy's format; one that was trained on other tasks, observations, actions or dynamics is refused."""
     card = policy.card
     trained_on = card["tasks"].get(task.id)
     if trained_on is None:
@@ -121,22 +111,28 @@ def check_policy(policy: PolicyNetwork, task: Task, folder: Path) -> None:
             f"the policy in {folder} is for {task.id} version {trained_on}; here is version {task.version}: "
             f"train it again with: python train.py --task {task.id}"
         )
-    check_interface(policy, task, folder)
+    return check_interface(policy, task, folder)
 
 
-def check_interface(policy: PolicyNetwork, task: Task, folder: Path) -> None:
-    """Refuse a policy that sees other features, chooses from other levels or learned from other dynamics."""
+def check_interface(policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
+    """The policy's format; one that sees other features, sets other knobs or knows other dynamics is refused."""
     card = policy.card
     if card["environment_version"] != ENVIRONMENT_VERSION:
         raise VersionMismatchError(
             f"the policy in {folder} learned on environment {card['environment_version']}; here is "
             f"{ENVIRONMENT_VERSION}: train it again"
         )
-    for what, has, needs in (
-        ("features", card["features"], feature_names(task)),
-        ("levels", card["levels"], knob_levels(task)),
-    ):
-        if has != needs:
-            raise VersionMismatchError(
-                f"the policy in {folder} was made for other {what} than those of {task.id}: train it again on this task"
-            )
+    described = format_of(card, task)
+    if card["features"] != described.feature_names(task):
+        raise VersionMismatchError(
+            f"the policy in {folder} was made for other features than those of {task.id}: train it again on this task"
+        )
+    fits = len(card["levels"]) == len(task.action_knobs) and all(
+        knob.low <= min(levels) and max(levels) <= knob.high
+        for knob, levels in zip(task.action_knobs, card["levels"], strict=False)
+    )
+    if not fits:
+        raise VersionMismatchError(
+            f"the policy in {folder} sets other knobs or values than {task.id} offers: train it again on this task"
+        )
+    return described

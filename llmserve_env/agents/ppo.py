@@ -16,6 +16,7 @@ from llmserve_env.agents.policy import (
     load_policy,
     policy_folder,
 )
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError
@@ -30,6 +31,7 @@ class PpoAgent:
     def __init__(self, weights: Path | None = None) -> None:
         self._given = weights
         self._policy: PolicyNetwork | None = None
+        self._format = PolicyFormat()
         self._actions: ActionCodec | None = None
 
     def _folder(self, task: Task) -> Path:
@@ -38,16 +40,17 @@ class PpoAgent:
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         folder = self._folder(task)
         self._policy = load_policy(folder)
-        self._check(self._policy, task, folder)
-        self._actions = ActionCodec(task)
+        self._format = self._check(self._policy, task, folder)
+        self._actions = self._format.codec(task)
 
-    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> None:
-        check_policy(policy, task, folder)
+    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
+        return check_policy(policy, task, folder)
 
     def act(self, view: AgentView) -> Array:
         if self._policy is None or self._actions is None or view.features is None:
             raise EpisodeStateError(f"{self.name} acts on the observation vector: reset it, and play in process")
-        return self._actions.decode(self._policy.levels(view.features, view.task.action_from_knobs(view.knobs)))
+        inputs = self._format.inputs(view.task, view.features)
+        return self._actions.decode(self._policy.levels(inputs, view.task.action_from_knobs(view.knobs)))
 
 
 class OwnPolicyAgent(PpoAgent):
@@ -57,14 +60,18 @@ class OwnPolicyAgent(PpoAgent):
         super().__init__(folder)
         self.name = name
 
-    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> None:
-        check_interface(policy, task, folder)
+    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
+        return check_interface(policy, task, folder)
 
 
 class GeneralistAgent(PpoAgent):
-    """One policy for every benchmark task."""
+    """One policy for every task, also those it was not trained on."""
 
     name = "ppo_generalist"
 
     def _folder(self, task: Task) -> Path:
         return self._given or policy_folder(GENERALIST)
+
+    def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
+        # A task that it was trained on must be of the same version; others are played as they are.
+        return (check_policy if task.id in policy.card["tasks"] else check_interface)(policy, task, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,19 +30,25 @@ class ActionCodec:
 
     `discrete` actions name a level of every knob that the task offers (`MultiDiscrete`). `box` actions are one number
     in [-1, 1] per knob, spread over its range: knobs with a log scale by their logarithm, whole numbers by rounding,
-    flags by sign.
+    flags by sign. `levels` replaces the levels of the knobs it names.
     """
 
-    def __init__(self, task: Task, encoding: ActionEncoding = "discrete") -> None:
+    def __init__(
+        self,
+        task: Task,
+        encoding: ActionEncoding = "discrete",
+        levels: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
         if encoding not in ("discrete", "box"):
             raise ValueError(f"action encoding must be 'discrete' or 'box'; got {encoding!r}")
         self.encoding = encoding
         self.knobs = task.action_knobs
         self._defaults = task.default_knobs
         self._columns = np.array([knob.column for knob in self.knobs])
-        self._num_levels = np.array([len(knob.levels) for knob in self.knobs])
+        chosen = [tuple((levels or {}).get(knob.name, knob.levels)) for knob in self.knobs]
+        self._num_levels = np.array([len(values) for values in chosen])
         width = int(self._num_levels.max())
-        self._levels = np.array([np.resize(knob.levels, width) for knob in self.knobs], dtype=np.float64)
+        self._levels = np.array([np.resize(values, width) for values in chosen], dtype=np.float64)
 
     @property
     def space(self) -> spaces.Space[Any]:

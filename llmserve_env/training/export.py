@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 from stable_baselines3 import PPO
 
-from llmserve_env.agents.policy import feature_names, knob_levels
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.errors import ConfigError
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
@@ -28,12 +28,13 @@ def export_policy(model: PPO, folder: Path | str, task: Task | str | int) -> Pat
             f"the policy network has {', '.join(sorted(other))}; only linear layers with tanh between them can be "
             "exported: train with policy_kwargs={'activation_fn': torch.nn.Tanh}, or use ONNX"
         )
-    layers, levels = policy_layers(model), knob_levels(task)
+    layers, usual = policy_layers(model), PolicyFormat()
+    features, levels = usual.feature_names(task), usual.knob_levels(task)
     linear = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
     takes, gives = linear[0].in_features, model.policy.action_net.out_features
-    if (takes, gives) != (len(feature_names(task)), sum(map(len, levels))):
+    if (takes, gives) != (len(features), sum(map(len, levels))):
         raise ConfigError(
-            f"the model takes {takes} numbers to {gives}; {task.gym_id} has {len(feature_names(task))} features and "
+            f"the model takes {takes} numbers to {gives}; {task.gym_id} has {len(features)} features and "
             f"{sum(map(len, levels))} levels: train it on that id"
         )
     card = {
@@ -43,7 +44,7 @@ def export_policy(model: PPO, folder: Path | str, task: Task | str | int) -> Pat
         "steps": int(model.num_timesteps),
         "environment_version": ENVIRONMENT_VERSION,
         "package_version": PACKAGE_VERSION,
-        "features": feature_names(task),
+        "features": features,
         "levels": levels,
     }
     folder = Path(folder)

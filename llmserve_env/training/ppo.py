@@ -13,7 +13,7 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.training.callbacks import Watch
 from llmserve_env.training.checkpoint import load_checkpoint
 from llmserve_env.training.results import Record, RunTimes, Trained
-from llmserve_env.training.settings import TrainingRun
+from llmserve_env.training.settings import TrainingRun, drawn_tasks
 from llmserve_env.training.vec_env import ServingVecEnv
 
 
@@ -46,7 +46,8 @@ def train(run: TrainingRun) -> Trained:
     # Networks this small are slower on several threads, and one thread gives the same figures everywhere.
     torch.set_num_threads(1)
     checkpoint = run.runs / run.name / "checkpoint"
-    env = ServingVecEnv(run.tasks, run.hyper_parameters.num_envs, run.seed)
+    h = run.hyper_parameters
+    env = ServingVecEnv(run.tasks, h.num_envs, run.seed, h.format, drawn_tasks(run))
     record = Record(run)
     model, watch = make_model(run, env), Watch(run, record, checkpoint)
     if run.resume:

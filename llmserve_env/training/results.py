@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import PolicyNetwork, feature_names, knob_levels
+from llmserve_env.agents.policy import PolicyNetwork
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.arrays import Array
-from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.plots import learning_plot
@@ -86,7 +86,7 @@ def layer_tensors(layers: Layers) -> dict[str, Array]:
 def validation_score(layers: Layers, run: TrainingRun) -> float:
     """Mean score over the run's tasks of the greedy policy, as agents will run it, on seeds of the tuning range."""
     seeds = list(SEED_RANGES["tuning"][: run.num_validation_episodes])
-    agent = _InTraining(layers, run.tasks[0])
+    agent = _InTraining(layers, run.hyper_parameters.format)
     scores = [result_of(agent.name, episode).score for task in run.tasks for episode in play(agent, task, seeds)]
     return float(np.mean(scores))
 
@@ -94,13 +94,13 @@ def validation_score(layers: Layers, run: TrainingRun) -> float:
 class _InTraining(PpoAgent):
     """The policy being trained, which no file holds yet."""
 
-    def __init__(self, layers: Layers, task: Task) -> None:
+    def __init__(self, layers: Layers, described: PolicyFormat) -> None:
         super().__init__()
-        self._policy = policy_network(layers, {"levels": knob_levels(task)})
-        self._actions = ActionCodec(task)
+        self._layers, self._format = layers, described
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
-        """Already loaded."""
+        self._policy = policy_network(self._layers, {"levels": self._format.knob_levels(task)})
+        self._actions = self._format.codec(task)
 
 
 class Record:
@@ -157,7 +157,7 @@ class Record:
             "package_version": PACKAGE_VERSION,
             "commit": commit_of(Path(__file__).resolve().parent),
             "hyper_parameters": run.hyper_parameters.model_dump(mode="json"),
-            "features": feature_names(run.tasks[0]),
-            "levels": knob_levels(run.tasks[0]),
+            "features": run.hyper_parameters.format.feature_names(run.tasks[0]),
+            "levels": run.hyper_parameters.format.knob_levels(run.tasks[0]),
             "curve": self.curve,
         }

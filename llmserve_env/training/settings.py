@@ -8,13 +8,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from llmserve_env.agents.policy import GENERALIST
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.errors import ConfigError
+from llmserve_env.tasks.randomisation import drawn, varied
 from llmserve_env.tasks.task import Task
 
+DRAWING_STREAM = 1
+"""Keeps the drawing of tasks apart from a run's other random numbers."""
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -39,6 +44,17 @@ class HyperParameters(BaseModel):
     max_grad_norm: Annotated[float, Field(gt=0.0)]
     hidden: tuple[Positive, ...]
     """Units of each hidden layer, of the policy and of the value network alike."""
+    levels: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Levels of knobs for which the policy has others than the discrete action space."""
+    sees_task: bool = False
+    """Whether the policy is told the task's promises, prices and fleet."""
+    num_drawn_tasks: Annotated[int, Field(ge=0)] = 0
+    """Tasks with randomised traffic, fleets and SLOs that are played besides the named ones, one episode each."""
+
+    @property
+    def format(self) -> PolicyFormat:
+        """What goes into the policy and what comes out."""
+        return PolicyFormat(self.levels, self.sees_task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,14 @@ def hyper_parameters(name: str, overrides: Mapping[str, Any], path: Path | None 
         return HyperParameters.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def drawn_tasks(run: TrainingRun) -> list[Task]:
+    """The randomised tasks of a run: every second one varies a named task, the others are drawn anew."""
+    rng = np.random.default_rng(np.random.SeedSequence((run.seed, DRAWING_STREAM)))
+    count = run.hyper_parameters.num_drawn_tasks
+    named = [run.tasks[i // 2 % len(run.tasks)] for i in range(count)]
+    return [varied(task, rng) if i % 2 == 0 else drawn(rng) for i, task in enumerate(named)]
 
 
 def run_name(tasks: tuple[Task, ...]) -> str:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode_batch import EpisodeBatch
-from llmserve_env.env.spaces import ActionCodec, observation_space
+from llmserve_env.env.spaces import FEATURE_LIMIT
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.tasks.task import Task
 
@@ -21,21 +23,37 @@ def _clocks() -> tuple[float, float]:
 
 
 class ServingVecEnv(VecEnv):
-    """Equal shares of the slots play each task; a finished episode restarts in its slot with a fresh training seed.
+    """Equal shares of the slots play each task, one slot each drawn one; an episode that ends restarts in its slot.
+
+    Every episode has a fresh training seed.
 
     First episodes are cut short by different amounts, so that a batch of steps always shows every part of an episode.
     """
 
-    def __init__(self, tasks: Sequence[Task], num_envs: int, seed: int) -> None:
-        sizes = [num_envs // len(tasks) + (i < num_envs % len(tasks)) for i in range(len(tasks))]
-        if min(sizes) == 0:
-            raise ValueError(f"{num_envs} environments cannot be shared by {len(tasks)} tasks; use at least as many")
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        num_envs: int,
+        seed: int,
+        described: PolicyFormat | None = None,
+        drawn: Sequence[Task] = (),
+    ) -> None:
+        shared = num_envs - len(drawn)
+        sizes = [shared // len(tasks) + (i < shared % len(tasks)) for i in range(len(tasks))]
+        if min(sizes) <= 0:
+            raise ValueError(
+                f"{num_envs} environments cannot be shared by {len(tasks)} tasks and {len(drawn)} drawn ones; "
+                "use at least as many"
+            )
+        tasks, sizes = [*tasks, *drawn], [*sizes, *(1 for _ in drawn)]
+        self._format = described or PolicyFormat()
         self.render_mode = None
         offered = {tuple(knob.name for knob in task.action_knobs) for task in tasks}
         if len(offered) > 1:
             raise ValueError(f"one policy needs tasks with the same knobs; got {sorted(offered)}")
-        self._codec = ActionCodec(tasks[0])
-        super().__init__(num_envs, observation_space(tasks[0]), self._codec.space)
+        self._codec = self._format.codec(tasks[0])
+        width = len(self._format.feature_names(tasks[0]))
+        super().__init__(num_envs, spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, (width,), np.float32), self._codec.space)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._batches = [EpisodeBatch.simulated(task, size) for task, size in zip(tasks, sizes, strict=True)]
         ends = np.cumsum(sizes)
@@ -56,7 +74,7 @@ class ServingVecEnv(VecEnv):
         self._returns[index] = 0.0
 
     def _observe(self) -> Array:
-        return np.concatenate([batch.features() for batch in self._batches])
+        return np.concatenate([self._format.inputs(batch.task, batch.features()) for batch in self._batches])
 
     def reset(self) -> Array:
         """Start all episodes."""

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import feature_names, knob_levels, load_policy
+from llmserve_env.agents.policy import load_policy
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.rng import POLICY_STREAM, stream
@@ -18,7 +19,11 @@ from llmserve_env.tasks.catalog import load_task
 from llmserve_env.version import ENVIRONMENT_VERSION
 from tests.agents.playing import rewards
 
-FEATURE_NAMES, LEVELS = feature_names(load_task("static_workload")), knob_levels(load_task("static_workload"))
+USUAL = PolicyFormat()
+FEATURE_NAMES, LEVELS = (
+    USUAL.feature_names(load_task("static_workload")),
+    USUAL.knob_levels(load_task("static_workload")),
+)
 NUM_LOGITS = sum(map(len, LEVELS))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from llmserve_env.agents.policy import knob_levels
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.env.features import FEATURES
@@ -47,7 +47,7 @@ def test_the_policy_without_torch_is_the_policy_that_was_trained(tmp_path: Path)
     features = np.random.default_rng(0).normal(size=(200, len(FEATURES))).astype(np.float32)
     greedy, _ = model.predict(features, deterministic=True)
     none_in_force = np.full((200, len(task.action_knobs)), np.nan)
-    policy = policy_network(policy_layers(model), {"levels": knob_levels(task)})
+    policy = policy_network(policy_layers(model), {"levels": PolicyFormat().knob_levels(task)})
     assert np.array_equal(policy.levels(features, none_in_force), greedy)
 
 

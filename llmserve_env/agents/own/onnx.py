@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.policy import feature_names, knob_levels
+from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import ConfigError, EpisodeStateError, WeightsNotFoundError
@@ -37,9 +37,9 @@ class OnnxAgent:
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         self._actions = ActionCodec(task)
-        self._num_levels = [len(levels) for levels in knob_levels(task)]
+        self._num_levels = [len(levels) for levels in PolicyFormat().knob_levels(task)]
         width = self._session.get_inputs()[0].shape[-1]
-        expected = len(feature_names(task))
+        expected = len(PolicyFormat().feature_names(task))
         if isinstance(width, int) and width != expected:
             raise ConfigError(f"{self.name} takes {width} features; {task.id} has {expected}")
 

@@ -1,0 +1,84 @@
+"""The leaderboard as one HTML file that needs nothing from elsewhere: sortable tables, and an episode to watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+
+from llmserve_env.evaluation.markup import page, paragraph, section
+from llmserve_env.evaluation.statistics import Summary
+from llmserve_env.leaderboard.document import cell
+from llmserve_env.leaderboard.standings import Entry
+from llmserve_env.leaderboard.watching import watched_episodes
+
+UNRANKED = 10**6
+"""Sorts ceilings behind everybody."""
+WATCH = """<section id="watch" hidden><h2>An episode of <span id="who"></span></h2>
+<p><label>task <select id="task"></select></label> <button id="play" type="button">Play</button>
+<label>window <input id="at" type="range" min="1" value="1"></label> <output id="now"></output></p>
+<div id="charts"></div></section>"""
+
+
+def leaderboard_page(suites: Mapping[str, Sequence[Entry]]) -> str:
+    """The whole page."""
+    episodes = {entry.file: watched_episodes(entry.submission) for entries in suites.values() for entry in entries}
+    body = [
+        "<h1>LLMServeEnv leaderboard</h1>",
+        paragraph(
+            "Agents that set the serving configuration of a GPU fleet, window by window. Every score is the result of "
+            "replaying the submitted actions. Press a heading to sort, and an agent to watch its first episode."
+        ),
+        *(section(f"suite-{suite}", f"Suite {suite}", _table(entries)) for suite, entries in suites.items()),
+        WATCH,
+        f'<script type="application/json" id="episodes">{_data(episodes)}</script>',
+        f"<script>{_file('page.js')}</script>",
+    ]
+    return page("LLMServeEnv leaderboard", _file("page.css"), "\n".join(body))
+
+
+def _data(episodes: Mapping[str, object]) -> str:
+    # A closing tag inside the data would end the script.
+    return json.dumps(episodes, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _file(name: str) -> str:
+    return files("llmserve_env.leaderboard").joinpath(name).read_text(encoding="utf-8")
+
+
+def _table(entries: Sequence[Entry]) -> str:
+    tasks = [f"{task.id} v{task.version}" for task in entries[0].submission.tasks]
+    header = ["rank", "agent", "score", *tasks, "episodes", "date", "file"]
+    heads = "".join(f'<th aria-sort="none"><button type="button">{escape(name)}</button></th>' for name in header)
+    rows = "".join(_row(entry) for entry in entries)
+    table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
+    return f'<div class="scroll"><table class="sortable">{table}</table></div>'
+
+
+def _row(entry: Entry) -> str:
+    agent = entry.agent
+    link = f' <a href="{escape(agent.url)}">link</a>' if agent.url else ""
+    by = f"<small>{escape(' · '.join(filter(None, (agent.author, agent.description))))}{link}</small>"
+    watch = f'<button class="watch" type="button" data-file="{escape(entry.file)}">{escape(agent.name)}</button>'
+    file = f'<a href="../leaderboard/{escape(entry.file)}">{escape(entry.file)}</a>'
+    rank = UNRANKED if entry.rank is None else entry.rank
+    cells = [
+        _cell(rank, "ceiling" if entry.rank is None else str(entry.rank)),
+        _cell(agent.name.lower(), f"{watch}{by}"),
+        *(_score(summary) for summary in (entry.score, *entry.tasks.values())),
+        _cell(entry.num_episodes, str(entry.num_episodes)),
+        _cell(entry.submission.date, entry.submission.date),
+        _cell(entry.file, file),
+    ]
+    kind = ' class="ceiling"' if entry.rank is None else ""
+    return f"<tr{kind}>{''.join(cells)}</tr>"
+
+
+def _score(summary: Summary) -> str:
+    return _cell(round(summary.mean, 6), cell(summary), "number")
+
+
+def _cell(value: object, shown: str, kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<td{style} data-value="{escape(str(value))}">{shown}</td>'
