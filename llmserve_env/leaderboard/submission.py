@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from llmserve_env.env.episode import ActionLog, PlayedEpisode
 from llmserve_env.errors import InvalidLogError
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 REWARD_DECIMALS = 6
 MAX_TEXT = 500
 MAX_FILE_BYTES = 20_000_000
