@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = Callable[[dict[str, Any]], str | int]
-"""From the request's JSON: the text of the answer, or an HTTP status to fail with."""
+Answer = Callable[[dict[str, Any]], "str | int | dict[str, Any]"]
+"""From the request's JSON: the text of the answer, its whole message, or an HTTP status to fail with."""
 
 
 @dataclass
@@ -23,13 +23,20 @@ class OpenAIServer:
     keys: list[str] = field(default_factory=list)
 
 
-def _completion(model: str, text: str) -> dict[str, Any]:
+def tool_call(name: str, arguments: str) -> dict[str, Any]:
+    """A message that calls a tool."""
+    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _completion(model: str, given: str | dict[str, Any]) -> dict[str, Any]:
+    message = given if isinstance(given, dict) else {"role": "assistant", "content": given}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
         "model": model,
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
     }
 

@@ -2,93 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
 import openai
-from openai.types.shared_params.response_format_json_schema import JSONSchema
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.llm_prompt import action_schema, observation_text, parse_action, system_prompt, user_prompt
+from llmserve_env.agents.llm_answers import parse_action
+from llmserve_env.agents.llm_prompt import TOOL_NAME, action_schema, system_prompt, tool_schema, user_prompt
+from llmserve_env.agents.llm_settings import KEY_VARIABLES, MAX_PROBLEMS, LlmSettings, LlmUsage
 from llmserve_env.arrays import Array
-from llmserve_env.errors import InvalidActionError, LLMServeError, MissingCredentialError
-from llmserve_env.llm_prices import DEFAULT_MODEL, prices_of
+from llmserve_env.errors import AgentError, InvalidActionError, MissingCredentialError
 from llmserve_env.tasks.task import Task
 
-KEY_VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY")
-HISTORY_WINDOWS = 5
-MAX_ANSWER_TOKENS = 200
+MAX_CALLS_AT_ONCE = 16
+MAX_QUOTED = 200
 
 
-class ModelCallError(LLMServeError):
+class ModelCallError(AgentError):
     """The model's API did not answer, after the client's own retries."""
 
 
-@dataclass(frozen=True, slots=True)
-class LlmSettings:
-    """Which model acts, where it lives and how often it is asked."""
-
-    model: str = DEFAULT_MODEL
-    base_url: str | None = None
-    api_key: str | None = None
-    decide_every: int = 1
-    """Windows per question; the answer stays in force between."""
-    timeout_s: float = 60.0
-    price_in_usd_per_million: float | None = None
-    price_out_usd_per_million: float | None = None
-
-    @classmethod
-    def from_environment(cls, **overrides: Any) -> LlmSettings:
-        """Settings from MODEL_NAME, API_BASE_URL and the key variables, unless given."""
-        given = {name: value for name, value in overrides.items() if value is not None}
-        found = {
-            "model": os.environ.get("MODEL_NAME") or DEFAULT_MODEL,
-            "base_url": os.environ.get("API_BASE_URL"),
-            "api_key": next(filter(None, map(os.environ.get, KEY_VARIABLES)), None),
-        }
-        return cls(**{**found, **given})
-
-
 @dataclass(slots=True)
-class LlmUsage:
-    """What the model did and used."""
+class _Player:
+    """One episode: the windows seen so far, and what the model did in it."""
 
-    calls: int = 0
-    unparsable: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    last_error: str | None = None
-    problems: list[str] = field(default_factory=list)
-    """The first few unparsable answers, and why."""
-
-    def cost_usd(self, settings: LlmSettings) -> float | None:
-        """Price of the tokens; None where the model's prices are not known."""
-        price_in, price_out = prices_of(
-            settings.model, settings.price_in_usd_per_million, settings.price_out_usd_per_million
-        )
-        if price_in is None or price_out is None:
-            return None
-        return (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
-
-    def report(self, settings: LlmSettings) -> dict[str, Any]:
-        """For JSON reports."""
-        return {
-            "model": settings.model,
-            "calls": self.calls,
-            "unparsable_answers": self.unparsable,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cost_usd": self.cost_usd(settings),
-            "problems": self.problems,
-        }
+    history: deque[dict[str, Any]]
+    usage: LlmUsage = field(default_factory=LlmUsage)
 
 
 class LlmAgent:
-    """Asks the model at temperature 0 for a JSON action; an unusable answer changes nothing and is counted."""
+    """Asks the model at temperature 0 for the knobs to change; an answer that is no action is counted."""
 
     name = "llm"
 
@@ -100,49 +49,104 @@ class LlmAgent:
                 "and API_BASE_URL for another provider; any text will do for a server that checks none"
             )
         self._client = openai.OpenAI(
-            api_key=self.settings.api_key, base_url=self.settings.base_url, timeout=self.settings.timeout_s
+            api_key=self.settings.api_key,
+            base_url=self.settings.base_url,
+            timeout=self.settings.timeout_s,
+            max_retries=self.settings.max_retries,
         )
-        self.usage = LlmUsage()
+        self._past = LlmUsage()
         self._system = ""
-        self._history: list[deque[str]] = []
+        self._players: list[_Player] = []
+
+    @property
+    def usage(self) -> LlmUsage:
+        """What the model did in all episodes so far."""
+        total = LlmUsage()
+        for one in (self._past, *(player.usage for player in self._players)):
+            total.add(one)
+        return total
+
+    @property
+    def episode_usage(self) -> list[dict[str, int]]:
+        """Counts of each episode since the last reset."""
+        return [player.usage.counts() for player in self._players]
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        self._past = self.usage
         self._system = system_prompt(task)
-        self._history = [deque(maxlen=HISTORY_WINDOWS) for _ in rngs]
+        self._players = [_Player(deque(maxlen=self.settings.history_windows)) for _ in rngs]
 
     def act(self, view: AgentView) -> Array:
-        for e, history in enumerate(self._history):
-            history.append(observation_text(view.task, view.step, view.metrics[e], view.knobs[e]))
-        self.usage.last_error = None
+        for index, player in enumerate(self._players):
+            player.history.append(view.observed(index))
+            player.usage.last_error = None
         if view.step % self.settings.decide_every:
             return view.knobs.copy()
-        return np.array([self._ask(view.task, view.knobs[e], history) for e, history in enumerate(self._history)])
+        with ThreadPoolExecutor(min(len(self._players), MAX_CALLS_AT_ONCE)) as pool:
+            return np.array(list(pool.map(lambda i: self._decide(view, i), range(len(self._players)))))
 
-    def _ask(self, task: Task, current: Array, history: deque[str]) -> Array:
-        answer = self._complete(user_prompt(history), action_schema(task))
+    def _decide(self, view: AgentView, index: int) -> Array:
+        """The knobs after the model's answer: its changes, or none if the answer is no action."""
+        usage = self._players[index].usage
+        answer = self._ask(view.task, self._players[index])
         try:
-            return parse_action(answer, task)
+            knobs: Array = parse_action(answer, view.task, view.knobs[index])
         except InvalidActionError as error:
-            self.usage.unparsable += 1
-            self.usage.last_error = f"unparsable answer: {error}"
-            if len(self.usage.problems) < HISTORY_WINDOWS:
-                self.usage.problems.append(f"{error}: {(answer or '')[:200]!r}")
-            return current.copy()
+            usage.unparsable += 1
+            usage.last_error = f"unparsable answer: {error}"
+            if len(usage.problems) < MAX_PROBLEMS:
+                usage.problems.append(f"{error}: {(answer or '')[-MAX_QUOTED:]!r}")
+            self._check_share(view.task, usage)
+            return view.knobs[index].copy()
+        usage.decisions += 1
+        return knobs
 
-    def _complete(self, user: str, action: dict[str, Any]) -> str | None:
-        schema: JSONSchema = {"name": "serve_action", "strict": True, "schema": action}
+    def _check_share(self, task: Task, usage: LlmUsage) -> None:
+        """Fail the episode once too many of its answers are no actions: the score would be that of other knobs."""
+        questions = ceil(task.steps / self.settings.decide_every)
+        allowed = self.settings.max_unusable_share * questions
+        if usage.unparsable > allowed:
+            raise AgentError(
+                f"{self.settings.model}: {usage.unparsable} of {usage.calls} answers on {task.id} were no actions; at "
+                f"most {self.settings.max_unusable_share:.0%} of the episode's {questions} may be, so there is no "
+                f"score. The last one: {usage.problems[-1]}"
+            )
+
+    def _ask(self, task: Task, player: _Player) -> str | None:
+        """The text of the model's answer, or the arguments of its last call of the tool."""
         try:
             reply = self._client.chat.completions.create(
                 model=self.settings.model,
-                messages=[{"role": "system", "content": self._system}, {"role": "user", "content": user}],
-                response_format={"type": "json_schema", "json_schema": schema},
+                messages=[
+                    {"role": "system", "content": self._system},
+                    {"role": "user", "content": user_prompt(player.history)},
+                ],
                 temperature=0.0,
-                max_completion_tokens=MAX_ANSWER_TOKENS,
+                max_completion_tokens=self.settings.max_answer_tokens,
+                **self._form(task),
             )
         except openai.OpenAIError as error:
             raise ModelCallError(f"{self.settings.model} did not answer: {error}") from error
-        self.usage.calls += 1
+        usage = player.usage
+        usage.calls += 1
         if reply.usage is not None:
-            self.usage.prompt_tokens += reply.usage.prompt_tokens
-            self.usage.completion_tokens += reply.usage.completion_tokens
-        return reply.choices[0].message.content if reply.choices else None
+            usage.prompt_tokens += reply.usage.prompt_tokens
+            usage.completion_tokens += reply.usage.completion_tokens
+        if not reply.choices:
+            return None
+        message = reply.choices[0].message
+        called = [call.function.arguments for call in message.tool_calls or () if call.type == "function"]
+        answer: str | None = called[-1] if called else message.content
+        return answer
+
+    def _form(self, task: Task) -> dict[str, Any]:
+        """How the answer is asked for."""
+        match self.settings.answers:
+            case "json":
+                schema = {"name": "serve_action", "strict": True, "schema": action_schema(task)}
+                return {"response_format": {"type": "json_schema", "json_schema": schema}}
+            case "tool":
+                choice = {"type": "function", "function": {"name": TOOL_NAME}}
+                return {"tools": [tool_schema(task)], "tool_choice": choice}
+            case _:
+                return {}

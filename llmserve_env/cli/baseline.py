@@ -8,6 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
+
 MODES = ("deterministic", "openai")
 RUNTIMES = ("in-process", "http")
 
@@ -18,11 +20,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--mode", choices=MODES, default=MODES[0], help="static and heuristic, or a language model")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0])
     parser.add_argument("--base-url", default="http://localhost:7860", metavar="URL", help="server of runtime http")
-    parser.add_argument("--model", metavar="NAME", help="of mode openai (default: MODEL_NAME, or gpt-4.1-mini)")
-    parser.add_argument("--decide-every", type=int, default=1, metavar="N", help="windows per question to the model")
     parser.add_argument("--task", nargs="+", metavar="TASK", help="ids or numbers (default: all)")
     parser.add_argument("--seed", type=int, metavar="N", help="default: 42")
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON to write (default: stdout)")
+    add_llm_arguments(parser, base_url=False)
     parser.set_defaults(run=run_baseline)
 
 
@@ -32,11 +33,8 @@ def run_baseline(args: argparse.Namespace) -> int:
     from llmserve_env.evaluation.baseline import BASELINE_SEED, BaselineOptions, baseline_report
     from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
-    llm = None
-    if args.mode == "openai":
-        from llmserve_env.agents.llm import LlmSettings
-
-        llm = LlmSettings.from_environment(model=args.model, decide_every=args.decide_every)
+    # `--base-url` is the address of the environment's server; that of the model is in API_BASE_URL.
+    llm = llm_settings(argparse.Namespace(**{**vars(args), "base_url": None})) if args.mode == "openai" else None
     tasks = tuple(load_task(name) for name in args.task or BENCHMARK)
     seed = BASELINE_SEED if args.seed is None else args.seed
     with ExitStack() as clients:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of, script, write_text
 from llmserve_env.errors import ConfigError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from llmserve_env.evaluation.evaluate import EpisodeResult
     from llmserve_env.tasks.task import Task
 
+LANGUAGE_MODEL = "llm"
 ENGINES = ("local", "ray")
 
 
@@ -46,6 +48,7 @@ def add_agent_arguments(parser: Any) -> None:
         "(default: ppo)",
     )
     parser.add_argument("--weights", type=Path, metavar="PATH", help="passed to an agent that takes weights")
+    add_llm_arguments(parser)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -73,6 +76,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
         provenance,
         tabulate,
         text_table,
+        usage_lines,
+        usage_of,
     )
 
     tasks = named_tasks(args.task, suite=args.suite)
@@ -82,9 +87,10 @@ def run_evaluate(args: argparse.Namespace) -> int:
     results = play_all(args, args.agent, tasks, seeds)
     table, made = tabulate(results), provenance(args.program + _options(args), seeds, tasks)
     if "-" not in (args.json, args.csv):
-        print(f"{text_table(table)}\n\n{latency_table(pool_requests(results))}")
+        print("\n".join([f"{text_table(table)}\n\n{latency_table(pool_requests(results))}", *usage_lines(results)]))
     if args.json:
-        write_text(args.json, json.dumps(as_json(results, made), indent=2))
+        used = usage_of(results)
+        write_text(args.json, json.dumps(as_json(results, made, {"usage": used} if used else None), indent=2))
     if args.csv:
         write_text(args.csv, as_csv(results).rstrip("\n"))
     if args.html:
@@ -121,15 +127,17 @@ def play_all(
     from llmserve_env.agents.own.loading import load_agent
     from llmserve_env.evaluation.evaluate import evaluate
 
-    options = agent_options(args)
+    options = {name: agent_options(args, name) for name in agents}
     for name in agents:
         # An unknown name or a missing key is reported before anything is played.
-        load_agent(name, **options)
+        load_agent(name, **options[name])
     with runner_of(args) as runner:
-        return evaluate(agents, tasks, seeds, runner, **options)
+        return evaluate(agents, tasks, seeds, runner, options=options)
 
 
-def agent_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options of a command tell its agents."""
+def agent_options(args: argparse.Namespace, agent: str) -> dict[str, Any]:
+    """What the options of a command tell an agent."""
+    if agent == LANGUAGE_MODEL:
+        return {"settings": llm_settings(args)}
     weights = getattr(args, "weights", None)
     return {} if weights is None else {"weights": weights}

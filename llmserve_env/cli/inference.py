@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
 from llmserve_env.cli.running import named_tasks, script
 from llmserve_env.errors import LLMServeError
 
@@ -22,17 +23,8 @@ DECIDE_EVERY = 5
 def add_arguments(parser: Any) -> None:
     """Options of `inference.py` and `llmserve inference`."""
     parser.add_argument("--task", default="all", help="all, or ids, numbers or YAML files separated by commas")
-    parser.add_argument("--agent", default="llm", metavar="NAME", help="agent that plays (default: llm)")
-    parser.add_argument("--model", metavar="NAME", help="default: MODEL_NAME, or gpt-4.1-mini")
-    parser.add_argument("--base-url", metavar="URL", help="default: API_BASE_URL, or OpenAI's")
+    parser.add_argument("--agent", default="llm", metavar="AGENT", help="agent that plays (default: llm)")
     parser.add_argument("--seed", type=int, default=42, metavar="N")
-    parser.add_argument(
-        "--decide-every",
-        type=int,
-        default=DECIDE_EVERY,
-        metavar="N",
-        help=f"windows between two questions to the model (default: {DECIDE_EVERY})",
-    )
     parser.add_argument(
         "--time-limit-s",
         type=float,
@@ -40,6 +32,7 @@ def add_arguments(parser: Any) -> None:
         metavar="S",
         help=f"time limit for all tasks (default: {TIME_LIMIT_S:g})",
     )
+    add_llm_arguments(parser, decide_every=DECIDE_EVERY)
     parser.set_defaults(run=run_inference)
 
 
@@ -55,21 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_inference(args: argparse.Namespace) -> int:
     """Play the tasks one after the other; the named agent acts, or the episode ends."""
-    from llmserve_env.agents.registry import make_agent
+    from llmserve_env.agents.own.loading import load_agent
     from llmserve_env.evaluation.protocol import lines_of_none, play_lines
 
     options: dict[str, Any] = {}
     label = args.agent
     if args.agent == "llm":
-        from llmserve_env.agents.llm import LlmSettings
-
-        settings = LlmSettings.from_environment(
-            model=args.model, base_url=args.base_url, decide_every=args.decide_every
-        )
+        settings = llm_settings(args)
         options, label = {"settings": settings}, settings.model
     tasks = named_tasks(args.task)
     try:
-        agent = make_agent(args.agent, **options)
+        agent = load_agent(args.agent, **options)
     except LLMServeError:
         for line in lines_of_none([task.id for task in tasks], label):
             print(line, flush=True)

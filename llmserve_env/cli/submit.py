@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.cli.evaluate import agent_options
+from llmserve_env.cli.language_model import add_llm_arguments
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of
 from llmserve_env.errors import ConfigError
 
@@ -16,6 +17,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("submit", help="write a submission for the leaderboard", description=__doc__)
     parser.add_argument("--agent", required=True, metavar="AGENT", help="a name, or an agent of your own")
     parser.add_argument("--weights", type=Path, metavar="PATH", help="passed to an agent that takes weights")
+    add_llm_arguments(parser)
     parser.add_argument("--suite", default="core", metavar="NAME", help="core or extended (default: core)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="official seeds (default: all 20)")
     parser.add_argument("--name", metavar="TEXT", help="name on the leaderboard (default: that of the agent)")
@@ -34,12 +36,13 @@ def run_submit(args: argparse.Namespace) -> int:
     from llmserve_env.leaderboard.submission import AgentCard, write_submission
     from llmserve_env.leaderboard.submitting import official_seeds, submit
 
-    tasks, options = named_tasks(None, suite=args.suite), agent_options(args)
+    tasks, options = named_tasks(None, suite=args.suite), agent_options(args, args.agent)
     official_seeds(args.episodes)
     # What is wrong with the agent is reported before anything is played.
     agent = load_agent(args.agent, **options)
     own_words = "" if ":" in args.agent else (type(agent).__doc__ or "").splitlines()[0]
-    name = args.name or args.agent.rpartition(":")[2]
+    played_by = options["settings"].model if "settings" in options else args.agent.rpartition(":")[2]
+    name = args.name or played_by.strip("/")
     try:
         card = AgentCard(
             name=name,

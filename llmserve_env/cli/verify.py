@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.evaluate import agent_options
+from llmserve_env.cli.language_model import add_llm_arguments
 from llmserve_env.cli.running import USER_ERROR, add_runner_arguments, runner_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="submissions")
     parser.add_argument("--agent", metavar="AGENT", help="also play this agent again, on the same seeds and fresh ones")
     parser.add_argument("--weights", type=Path, metavar="PATH", help="passed to an agent that takes weights")
+    add_llm_arguments(parser)
     parser.add_argument(
         "--fresh-seed-start", type=int, default=305_000, metavar="N", help="first fresh seed (default: 305000)"
     )
@@ -58,7 +60,8 @@ def _plays_the_same(args: argparse.Namespace, verified: Verified, runner: Runner
     from llmserve_env.leaderboard.again import played_again
     from llmserve_env.leaderboard.document import cell
 
-    again = played_again(verified.submission, args.agent, args.fresh_seed_start, runner, **agent_options(args))
+    options = agent_options(args, args.agent)
+    again = played_again(verified.submission, args.agent, args.fresh_seed_start, runner, **options)
     print(f"  {args.agent} chose the same actions in {again.num_same} of {again.num_episodes} episodes")
     for task, scores in again.fresh_scores.items():
         print(f"  {task:<26}{cell(summarise(scores))}  on fresh seeds from {args.fresh_seed_start}")

@@ -15,7 +15,7 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 if TYPE_CHECKING:
-    from llmserve_env.agents.llm import LlmSettings
+    from llmserve_env.agents.llm_settings import LlmSettings
 
 BASELINE_AGENTS = ("static", "heuristic")
 BASELINE_SEED = 42

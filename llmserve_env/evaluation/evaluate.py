@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from llmserve_env.agents.own.loading import load_agent
 from llmserve_env.arrays import Array
 from llmserve_env.env.episode import PlayedEpisode
-from llmserve_env.evaluation.play import PlayPiece, play_piece
+from llmserve_env.evaluation.play import PlayPiece, play
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.graders import grade_episode
 from llmserve_env.request_outcomes import RequestSample, sample_of
@@ -34,6 +35,8 @@ class EpisodeResult:
     breakdown: dict[str, float]
     requests: RequestSample
     """Latencies and endings of its requests, for percentiles."""
+    usage: dict[str, int] = field(default_factory=dict)
+    """Calls, decisions, unusable answers and tokens, where a language model played."""
 
 
 def attained_share(terms: Array) -> float | None:
@@ -67,11 +70,15 @@ def result_of(agent_name: str, episode: PlayedEpisode) -> EpisodeResult:
 
 
 def evaluation_pieces(
-    agents: Sequence[str], tasks: Sequence[Task], seeds: Sequence[int], size: int = SIDE_BY_SIDE, **options: Any
+    agents: Sequence[str],
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    size: int = SIDE_BY_SIDE,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[PlayPiece]:
     """All pieces of an evaluation, in the order of the report."""
     return [
-        PlayPiece(agent, task, tuple(seeds[i : i + size]), options)
+        PlayPiece(agent, task, tuple(seeds[i : i + size]), (options or {}).get(agent, {}))
         for agent in agents
         for task in tasks
         for i in range(0, len(seeds), size)
@@ -80,7 +87,10 @@ def evaluation_pieces(
 
 def evaluate_piece(piece: PlayPiece) -> list[EpisodeResult]:
     """Play and grade one piece."""
-    return [result_of(piece.agent, episode) for episode in play_piece(piece)]
+    agent = load_agent(piece.agent, **piece.options)
+    results = [result_of(piece.agent, episode) for episode in play(agent, piece.task, piece.seeds)]
+    used = getattr(agent, "episode_usage", [{} for _ in results])
+    return [replace(result, usage=counts) for result, counts in zip(results, used, strict=True)]
 
 
 def evaluate(
@@ -89,8 +99,8 @@ def evaluate(
     seeds: Sequence[int],
     runner: Runner | None = None,
     size: int = SIDE_BY_SIDE,
-    **options: Any,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[EpisodeResult]:
-    """Results of all agents on all tasks and seeds, the same on every runner; `options` go to every agent."""
-    pieces = evaluation_pieces(agents, tasks, seeds, size, **options)
+    """Results of all agents on all tasks and seeds, the same on every runner; `options` of an agent by its name."""
+    pieces = evaluation_pieces(agents, tasks, seeds, size, options)
     return [result for results in (runner or Threads()).map(evaluate_piece, pieces) for result in results]

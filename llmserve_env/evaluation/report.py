@@ -147,6 +147,25 @@ def _latency_lines(task: str, agent: str, figures: RequestFigures) -> list[str]:
     return lines
 
 
+def usage_of(results: Sequence[EpisodeResult]) -> dict[str, dict[str, int]]:
+    """Agent -> sums of what its language model did and used, of agents that have one."""
+    found: dict[str, dict[str, int]] = {}
+    for result in results:
+        for name, count in result.usage.items():
+            totals = found.setdefault(result.agent, {})
+            totals[name] = totals.get(name, 0) + count
+    return found
+
+
+def usage_lines(results: Sequence[EpisodeResult]) -> list[str]:
+    """The same in words."""
+    return [
+        f"{agent}: {used['calls']} calls, {used['decisions']} decisions, {used['unparsable_answers']} unusable "
+        f"answers, {used['prompt_tokens']} prompt and {used['completion_tokens']} completion tokens"
+        for agent, used in usage_of(results).items()
+    ]
+
+
 def as_json(results: Sequence[EpisodeResult], made: Provenance, extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """`tasks` at the top for one agent, below `agents` for several."""
     summaries, pooled = tabulate(results), pool_requests(results)

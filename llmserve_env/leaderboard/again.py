@@ -34,7 +34,8 @@ def played_again(
         for old, new in zip(submission.tasks, anew.tasks, strict=True)
         for before, after in zip(old.episodes, new.episodes, strict=True)
     ]
-    fresh = evaluate([agent], tasks, range(fresh_seed_start, fresh_seed_start + count), runner, **options)
+    seeds = range(fresh_seed_start, fresh_seed_start + count)
+    fresh = evaluate([agent], tasks, seeds, runner, options={agent: options})
     return PlayedAgain(
         num_same=sum(before == after for before, after in pairs),
         num_episodes=len(pairs),

@@ -37,7 +37,7 @@ class _Part(BaseModel):
 class AgentCard(_Part):
     """Who plays, in the submitter's words. Only the actions are verified."""
 
-    name: Annotated[str, Field(pattern=r"^[\w][\w .+-]{0,59}$")]
+    name: Annotated[str, Field(pattern=r"^[\w][\w .:+/-]{0,79}$")]
     description: PlainText = ""
     author: PlainText = ""
     url: Annotated[str, Field(pattern=r"^(https?://\S{1,300})?$")] = ""
@@ -76,7 +76,7 @@ class Submission(_Part):
     environment_version: Text
     package_version: Text
     tasks: tuple[SubmittedTask, ...] = Field(min_length=1)
-    usage: dict[str, Finite | None] = Field(default_factory=dict)
+    usage: dict[str, int] = Field(default_factory=dict)
     """What a language model was asked and used, where one played."""
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     """Of everything else in the file."""

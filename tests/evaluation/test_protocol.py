@@ -10,7 +10,8 @@ import pytest
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.constant import StaticAgent
-from llmserve_env.agents.llm import LlmAgent, LlmSettings
+from llmserve_env.agents.llm import LlmAgent
+from llmserve_env.agents.llm_settings import LlmSettings
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.protocol import end_line, play_lines, start_line, step_line
 from llmserve_env.graders import grade_episode
@@ -69,12 +70,23 @@ def test_a_model_that_stops_answering_ends_the_episode_without_success() -> None
 
 def test_an_unparsable_answer_is_said_and_the_episode_goes_on() -> None:
     with openai_server(lambda asked: "no") as server:
-        agent = LlmAgent(LlmSettings(model="m", base_url=server.base_url, api_key="k", decide_every=100))
+        settings = LlmSettings(
+            model="m", base_url=server.base_url, api_key="k", decide_every=100, max_unusable_share=1.0
+        )
+        agent = LlmAgent(settings)
         lines = list(play_lines(agent, load_task("static_workload"), 42, "m"))
     assert "error=unparsable answer" in lines[1]
     assert lines[2].endswith("error=null")
     assert lines[-1].startswith("[END] success=true")
     assert agent.usage.unparsable == 2
+
+
+def test_an_episode_of_junk_ends_without_success_and_says_why() -> None:
+    with openai_server(lambda asked: "no") as server:
+        agent = LlmAgent(LlmSettings(model="m", base_url=server.base_url, api_key="k", decide_every=100))
+        lines = list(play_lines(agent, load_task("static_workload"), 42, "m"))
+    assert "there is no score" in lines[-2]
+    assert lines[-1] == "[END] success=false steps=0 score=0.000 rewards="
 
 
 def test_after_the_deadline_no_step_is_begun() -> None:
