@@ -87,17 +87,17 @@ class LlmAgent:
 
     def _decide(self, view: AgentView, index: int) -> Array:
         """The knobs after the model's answer: its changes, or none if the answer is no action."""
-        usage = self._players[index].usage
+        usage, current = self._players[index].usage, view.knobs[index]
         answer = self._ask(view.task, self._players[index])
         try:
-            knobs: Array = parse_action(answer, view.task, view.knobs[index])
+            knobs = parse_action(answer, view.task, current)
         except InvalidActionError as error:
             usage.unparsable += 1
             usage.last_error = f"unparsable answer: {error}"
             if len(usage.problems) < MAX_PROBLEMS:
                 usage.problems.append(f"{error}: {(answer or '')[-MAX_QUOTED:]!r}")
             self._check_share(view.task, usage)
-            return view.knobs[index].copy()
+            return np.array(current)
         usage.decisions += 1
         return knobs
 
