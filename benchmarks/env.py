@@ -4,7 +4,8 @@
 
 Single: `LLMServeGymEnv.step` under steady knobs and under random ones, whole episodes. Vector: 64 environments of
 `LLMServeVectorEnv`, one serial compiled call per step. CPU time of the process (`time.process_time`), the best of five
-repeats, because other work on the machine only ever slows a run down.
+repeats, because other work on the machine only ever slows a run down. Grades at the end of an episode, which take one
+to three milliseconds each, are switched off.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.env.vector_env import LLMServeVectorEnv
+from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.gym_envs.vector import LLMServeVectorEnv
 from llmserve_env.tasks.catalog import BENCHMARK
 
 REPEATS = 5
@@ -44,7 +45,7 @@ def best_rate(run: Callable[[], int]) -> float:
 
 def single_rate(task: str, is_random: bool) -> float:
     """One Gymnasium environment, episode after episode, resets included."""
-    env = LLMServeGymEnv(task)
+    env = LLMServeGymEnv(task, grades=False)
     env.action_space.seed(0)
     actions = [env.action_space.sample() if is_random else STEADY_ACTION for _ in range(env.task.steps)]
 
@@ -59,7 +60,7 @@ def single_rate(task: str, is_random: bool) -> float:
 
 def vector_rate(task: str) -> float:
     """Sixty-four environments in one call."""
-    env = LLMServeVectorEnv(task, num_envs=NUM_ENVS)
+    env = LLMServeVectorEnv(task, num_envs=NUM_ENVS, grades=False)
     actions = np.tile(STEADY_ACTION, (NUM_ENVS, 1))
 
     def run() -> int:

@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.markdown import markdown_table
 from llmserve_env.backends.table.export import export_table
 from llmserve_env.backends.table.grid import FULL_GRID
-from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.env.table_env import TableBackedEnv
+from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.gym_envs.table_backed import TableBackedEnv
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 
 SEED = 42

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from llmserve_env.backends.table.lookup import LookupTable
     from llmserve_env.client import LLMServeEnv, LLMServeWSEnv
     from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
-    from llmserve_env.env.gym_env import LLMServeGymEnv
-    from llmserve_env.env.table_env import TableBackedEnv
-    from llmserve_env.env.vector_env import LLMServeVectorEnv
     from llmserve_env.evaluation.evaluate import EpisodeResult, evaluate, result_of
     from llmserve_env.evaluation.play import play
     from llmserve_env.evaluation.seeds import SEED_RANGES
     from llmserve_env.graders.grade import Grade, grade, grade_episode
+    from llmserve_env.gym_envs.single import LLMServeGymEnv
+    from llmserve_env.gym_envs.table_backed import TableBackedEnv
+    from llmserve_env.gym_envs.vector import LLMServeVectorEnv
     from llmserve_env.models import ServeAction, ServeObservation, ServeState
     from llmserve_env.tasks.catalog import load_task
     from llmserve_env.tasks.files import task_ids
@@ -70,8 +70,8 @@ _HOMES = {
     "EpisodeResult": "evaluation.evaluate",
     "Grade": "graders.grade",
     "LLMServeEnv": "client",
-    "LLMServeGymEnv": "env.gym_env",
-    "LLMServeVectorEnv": "env.vector_env",
+    "LLMServeGymEnv": "gym_envs.single",
+    "LLMServeVectorEnv": "gym_envs.vector",
     "LLMServeWSEnv": "client",
     "LiveBackend": "backends.real.backend",
     "LookupTable": "backends.table.lookup",
@@ -79,7 +79,7 @@ _HOMES = {
     "ServeAction": "models",
     "ServeObservation": "models",
     "ServeState": "models",
-    "TableBackedEnv": "env.table_env",
+    "TableBackedEnv": "gym_envs.table_backed",
     "Task": "tasks.task",
     "evaluate": "evaluation.evaluate",
     "grade": "graders.grade",

@@ -23,7 +23,7 @@ _EVALUATION = _AGENTS | {"graders", "agents"}
 _PLANNING = _EVALUATION | {"evaluation"}
 _WIRE = {"models", "client"}
 _SERVER = _PLANNING | _WIRE
-_CLI = _SERVER | {"leaderboard", "planning", "training", "server", "__init__"}
+_CLI = _SERVER | {"gym_envs", "leaderboard", "planning", "training", "server", "__init__"}
 
 LAYERS: dict[str, set[str]] = {
     "arrays": set(),
@@ -41,11 +41,12 @@ LAYERS: dict[str, set[str]] = {
     "backends": _BACKENDS,
     "env": _ENV,
     "graders": _AGENTS,
+    "gym_envs": _AGENTS | {"graders"} | _WIRE,
     "agents": _AGENTS,
     "evaluation": _EVALUATION,
     "planning": _PLANNING,
     "leaderboard": _PLANNING,
-    "training": _PLANNING,
+    "training": _PLANNING | {"gym_envs"},
     "models": _BASE | {"engine.costs", "engine.knobs"},
     "client": _BASE | {"models"},
     "server": _SERVER,
@@ -57,7 +58,12 @@ LAYERS: dict[str, set[str]] = {
 DOORS: dict[str, tuple[str, ...]] = {
     "aiconfigurator_core": ("llmserve_env/profiles/",),
     "fastapi": ("llmserve_env/server/",),
-    "gymnasium": ("llmserve_env/env/", "llmserve_env/tasks/registration.py", "llmserve_env/training/vec_env.py"),
+    "gymnasium": (
+        "llmserve_env/env/",
+        "llmserve_env/gym_envs/",
+        "llmserve_env/tasks/registration.py",
+        "llmserve_env/training/vec_env.py",
+    ),
     "joblib": (),
     "numba": ("llmserve_env/engine/kernels/",),
     "onnxruntime": ("llmserve_env/agents/own/onnx.py",),

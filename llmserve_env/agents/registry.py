@@ -31,7 +31,7 @@ AGENTS = {
         "uniform",
         "RandomAgent",
         title="Random",
-        does="draws every knob anew at every step from its own random stream",
+        does="`action_space.sample()` of the default Gymnasium id at every step, from its own random stream",
         sees="nothing",
     ),
     "static": AgentEntry(
@@ -66,7 +66,7 @@ AGENTS = {
         "ppo",
         "GeneralistAgent",
         title="PPO generalist",
-        does="one PPO policy trained on all benchmark tasks",
+        does="one PPO policy for every task, told what the task promises, pays and runs on; trained on drawn tasks too",
         sees="the observation vector",
     ),
     "planner": AgentEntry(
@@ -89,7 +89,7 @@ AGENTS = {
         "LlmAgent",
         title="Language model",
         does="asks a language model through the official `openai` client",
-        sees="the last five windows as JSON",
+        sees="the last windows as the wire carries them",
     ),
 }
 

@@ -81,6 +81,7 @@ class EpisodeBatch:
         self._is_active = self.scoring["is_active"][0].copy()
         self._seeds: dict[int, int] = {}
         self._schedules: dict[int, TrafficSchedule] = {}
+        self._phase_table: Array | None = None
 
     @classmethod
     def simulated(cls, task: Task, num_episodes: int, weights: RewardWeights | None = None) -> Self:
@@ -98,6 +99,7 @@ class EpisodeBatch:
         self.terms[index] = np.zeros((), self.terms.dtype)
         self._seeds[index] = seed
         self._schedules.pop(index, None)
+        self._phase_table = None
 
     def step(self, requested: Array) -> None:
         """Serve one window of every episode under these knobs, shape (episodes, knobs)."""
@@ -119,6 +121,14 @@ class EpisodeBatch:
         encode_features(self.scoring, self.control, self.window, self.metrics, self.task.steps, out)
         return out
 
+    def can_change(self) -> Array:
+        """Which knobs would follow a change requested now: the active ones that need not dwell, (episodes, knobs)."""
+        control, dwell_steps = self.control, self.scoring["dwell_steps"][0]
+        changed_at = control["changed_at_step"]
+        is_dwelling = (changed_at >= 0) & (control["step"][:, None] - changed_at < dwell_steps)
+        can: Array = (self.scoring["is_active"][0] != 0) & ~is_dwelling
+        return can
+
     def held_knobs(self, index: int) -> tuple[str, ...]:
         """Knobs of an episode whose requested change did not apply in the last step."""
         held = self.control["held"][index].tolist()
@@ -131,6 +141,16 @@ class EpisodeBatch:
                 raise EpisodeStateError("reset the episode before asking for its traffic")
             self._schedules[index] = schedule(self.task.workload, self._seeds[index])
         return self._schedules[index]
+
+    def phases(self) -> Array:
+        """Phase of the traffic of every episode, as `phase` gives it."""
+        if self._phase_table is None:
+            self._phase_table = np.stack([self.schedule(index).phase for index in range(self.num_episodes)])
+        second = np.maximum((self.control["step"] * self.task.window_s).astype(np.int64) - 1, 0)
+        found: Array = self._phase_table[
+            np.arange(self.num_episodes), np.minimum(second, self._phase_table.shape[1] - 1)
+        ]
+        return found
 
     def phase(self, index: int) -> str:
         """Phase of the traffic in the window just served (of the first window before any)."""

@@ -28,6 +28,7 @@ GAUGES = (
     "available_replicas",
     "tier_progress",
     "split",
+    "surge_age_windows",
 )
 VERSIONS = {"environment": ENVIRONMENT_VERSION, "package": PACKAGE_VERSION}
 

@@ -19,8 +19,10 @@ from llmserve_env.tasks.variants import with_changes
 from llmserve_env.units import PS_PER_S, bytes_to_gb
 
 PROFILES = ("a100-40gb.llama-3-8b", "a100-80gb.llama-3-8b", "h100-80gb.llama-3-8b", "h200-141gb.llama-3-8b")
-LEAST_MEMORY_GB = 28.0
+LEAST_MEMORY_GB = 24.0
 """Room for the weights at FP16, a draft model and a small KV pool."""
+RESERVE_TOKENS = 4096
+"""Tokens whose activations are set aside."""
 BATCH = 64
 """Requests of the decode iteration by which capacity is estimated."""
 USUAL_TOKENS = (512.0, 150.0)
@@ -43,7 +45,9 @@ def varied(task: Task, rng: Rng) -> Task:
     worth = rng.uniform(0.55, 0.95)
     deployment: dict[str, Any] = {"profile": profile, "replicas": replicas}
     if profile != task.deployment.profile:
-        deployment["memory_limit_gb"] = _memory_limit_gb(rng, profile)
+        deployment["memory_limit_gb"] = round(
+            log_uniform(rng, min(LEAST_MEMORY_GB, _most_gb(profile)), _most_gb(profile)), 1
+        )
     return with_changes(
         task,
         workload={"classes": classes, "rate_scale": task.workload.rate_scale * rate},
@@ -63,9 +67,9 @@ def drawn(rng: Rng, window_s: float | None = None) -> Task:
     names = ("interactive", "standard", "batch")[: rng.integers(1, 4)]
     profile, replicas = str(rng.choice(PROFILES)), int(rng.choice([1, 2, 2, 3, 4, 8]))
     prefill_replicas = int(rng.integers(0, 2)) * max(replicas // 4, 1)
-    window = float(rng.choice([1.0, 2.0, 5.0])) if window_s is None else window_s
+    window = float(rng.choice([1.0, 2.0, 5.0, 5.0])) if window_s is None else window_s
     horizon_s = round(200 * window)
-    costs, load = load_profile(profile).costs(), rng.uniform(0.4, 0.95)
+    costs, load = load_profile(profile).costs(), rng.uniform(0.5, 1.0)
     shares = rng.dirichlet(np.full(rng.integers(1, 4), 2.0))
     sources = [_source(rng, i, costs, load * share * replicas, window, names) for i, share in enumerate(shares)]
     weights, worth = rng.dirichlet(np.full(len(names), 3.0)) * len(names), rng.uniform(0.55, 0.95)
@@ -79,7 +83,7 @@ def drawn(rng: Rng, window_s: float | None = None) -> Task:
             "profile": profile,
             "replicas": replicas,
             "prefill_replicas": prefill_replicas,
-            "memory_limit_gb": _memory_limit_gb(rng, profile),
+            "memory_limit_gb": _memory_limit_gb(rng, profile, sources, replicas),
             "long_prefill_threshold": int(rng.choice([0, 512, 1024])),
             "waiting_room": [64] * len(names),
         },
@@ -117,7 +121,7 @@ def _source(
     rng: Rng, index: int, costs: GpuCosts, gpus: float, window_s: float, names: tuple[str, ...]
 ) -> dict[str, Any]:
     """A tenant that keeps so many GPUs busy on average."""
-    prompt, output = log_uniform(rng, 64.0, 4000.0), log_uniform(rng, 30.0, 400.0)
+    prompt, output = log_uniform(rng, 64.0, 8000.0), log_uniform(rng, 20.0, 400.0)
     rate_rps = gpus * capacity_rps(costs, prompt, output)
     middle = rng.uniform(0.45, 0.75)
     return {
@@ -127,7 +131,7 @@ def _source(
             {
                 "share": 1.0,
                 "class": str(rng.choice(names)),
-                "prompt_tokens": _lengths(rng, prompt, 16, 8192),
+                "prompt_tokens": _lengths(rng, prompt, 16, 12_000),
                 "output_tokens": _lengths(rng, output, 2, 2048),
                 "acceptance": {"base": middle, "drift_amplitude": 0.25, "drift_period_s": 60.0 * window_s},
             }
@@ -176,7 +180,41 @@ def log_uniform(rng: Rng, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _memory_limit_gb(rng: Rng, profile: str) -> float:
-    """From little more than the weights need to what vLLM takes, so that the KV pool matters on some fleets."""
-    most_gb = MEMORY_UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)
-    return round(log_uniform(rng, min(LEAST_MEMORY_GB, most_gb), most_gb), 1)
+def _memory_limit_gb(rng: Rng, profile: str, sources: list[dict[str, Any]], replicas: int) -> float:
+    """Room for the weights and a KV pool of which the mean load needs a drawn share, within what the card has."""
+    costs, pool_share = load_profile(profile).costs(), rng.uniform(0.1, 0.7)
+    kv_bytes = sum(_kv_tokens(costs, source) for source in sources) * costs.kv_bytes_per_token / replicas
+    reserve = costs.tiers[0].weight_bytes + costs.draft.weight_bytes + RESERVE_TOKENS * costs.activation_bytes_per_token
+    wanted_gb = bytes_to_gb(round(reserve + kv_bytes / pool_share))
+    return round(min(max(wanted_gb, min(LEAST_MEMORY_GB, _most_gb(profile))), _most_gb(profile)), 1)
+
+
+def _kv_tokens(costs: GpuCosts, source: dict[str, Any]) -> float:
+    """Tokens that the requests of a source hold at its mean rate: arrivals, times their stay, times their length."""
+    kind = source["kinds"][0]
+    prompt, output = (_mean_tokens(kind[name]) for name in ("prompt_tokens", "output_tokens"))
+    decode_s = predict_ps(costs, "FP16", decode=[(BATCH, round(prompt + output / 2.0))]) / PS_PER_S
+    return _mean_rps(source["arrivals"]) * output * decode_s * (prompt + output / 2.0)
+
+
+def _mean_tokens(lengths: dict[str, Any]) -> float:
+    return float(np.exp(lengths["mu"] + lengths["sigma"] ** 2 / 2.0))
+
+
+def _mean_rps(arrivals: dict[str, Any]) -> float:
+    """The mean rate that `_arrivals` was asked for."""
+    match arrivals["kind"]:
+        case "on_off":
+            return float(arrivals["on_rps"] * arrivals["on_s"] / (arrivals["on_s"] + arrivals["off_s"]))
+        case "bursts":
+            share = arrivals["burst_s"] / arrivals["period_s"]
+            return float(arrivals["base_rps"] * (1.0 - share) + arrivals["burst_rps"] * share)
+        case "spikes":
+            share = arrivals["spike_s"] / arrivals["every_s"]
+            return float(arrivals["base_rps"] * (1.0 + share * (arrivals["factor"] - 1.0)))
+    return float(arrivals["rate_rps"])
+
+
+def _most_gb(profile: str) -> float:
+    """What vLLM takes of the card."""
+    return MEMORY_UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)

@@ -10,9 +10,9 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.evaluation.ray_runner import cluster
 from llmserve_env.evaluation.seeds import SEED_RANGES
+from llmserve_env.gym_envs.single import LLMServeGymEnv
 from llmserve_env.training.results import Layers, Record, RunTimes, Trained
 from llmserve_env.training.settings import TrainingRun
 

@@ -93,11 +93,11 @@ def hyper_parameters(name: str, overrides: Mapping[str, Any], path: Path | None 
 
 
 def drawn_tasks(run: TrainingRun) -> list[Task]:
-    """The randomised tasks of a run: every second one varies a named task, the others are drawn anew."""
+    """The randomised tasks of a run: every third one varies a named task, the others are drawn anew."""
     rng = np.random.default_rng(np.random.SeedSequence((run.seed, DRAWING_STREAM)))
     count = run.hyper_parameters.num_drawn_tasks
-    named = [run.tasks[i // 2 % len(run.tasks)] for i in range(count)]
-    return [varied(task, rng) if i % 2 == 0 else drawn(rng) for i, task in enumerate(named)]
+    named = [run.tasks[i // 3 % len(run.tasks)] for i in range(count)]
+    return [varied(task, rng) if i % 3 == 0 else drawn(rng) for i, task in enumerate(named)]
 
 
 def run_name(tasks: tuple[Task, ...]) -> str:

@@ -18,8 +18,8 @@ needs_compiler = pytest.mark.skipif(JIT_IS_OFF, reason="nothing is compiled with
 
 STEP = """
 from llmserve_env.engine.kernels.compilation import compiled_kernels_reported
-from llmserve_env.env.gym_env import LLMServeGymEnv
-from llmserve_env.env.vector_env import LLMServeVectorEnv
+from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.gym_envs.vector import LLMServeVectorEnv
 
 compiled = []
 with compiled_kernels_reported(compiled.append):

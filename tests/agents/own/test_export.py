@@ -13,8 +13,8 @@ import torch
 from stable_baselines3 import PPO
 
 from llmserve_env.agents.own.loading import load_agent
-from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.errors import ConfigError
+from llmserve_env.gym_envs.single import LLMServeGymEnv
 from llmserve_env.training.export import export_policy
 from tests.agents.playing import rewards
 

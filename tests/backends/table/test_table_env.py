@@ -13,11 +13,11 @@ from llmserve_env.backends.table.backend import TableBackend
 from llmserve_env.backends.table.grid import MEASURES, Grid
 from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.env.episode import Episode
-from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
-from llmserve_env.env.table_env import TableBackedEnv
 from llmserve_env.errors import ConfigError, EpisodeStateError, InvalidLogError
 from llmserve_env.graders import grade_episode
+from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.gym_envs.table_backed import TableBackedEnv
 from llmserve_env.request_outcomes import request_figures
 from llmserve_env.tasks.catalog import load_task
 

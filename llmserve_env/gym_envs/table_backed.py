@@ -11,9 +11,9 @@ from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.engine.knobs import KNOB
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
-from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionEncoding
 from llmserve_env.errors import ConfigError
+from llmserve_env.gym_envs.single import LLMServeGymEnv
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 

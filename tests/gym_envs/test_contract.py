@@ -9,10 +9,10 @@ from gymnasium.utils.env_checker import check_env
 
 import llmserve_env
 from llmserve_env.env.features import FEATURES
-from llmserve_env.env.gym_env import LLMServeGymEnv
 from llmserve_env.env.spaces import ActionCodec
-from llmserve_env.env.vector_env import LLMServeVectorEnv
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
+from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.gym_envs.vector import LLMServeVectorEnv
 
 TASKS = llmserve_env.task_ids()
 IDS = [llmserve_env.load_task(task).gym_id for task in TASKS]
