@@ -97,6 +97,8 @@ class PlayedEpisode:
     requests: RequestOutcomes
     """What became of the requests that have arrived."""
     mode: BackendMode = "sim"
+    fixed_knobs: frozenset[str] = frozenset()
+    """Knobs that whatever served it could not change; what only they move is not graded."""
 
     @property
     def step_count(self) -> int:
@@ -202,7 +204,10 @@ class Episode:
         """The record so far, which graders and reports read; it grows with further steps."""
         if self.seed is None:
             raise EpisodeStateError("reset the episode before asking for its record")
-        return PlayedEpisode(self.task, self.seed, self.trajectory, self.batch.backend.outcomes(0), self.mode)
+        backend = self.batch.backend
+        return PlayedEpisode(
+            self.task, self.seed, self.trajectory, backend.outcomes(0), self.mode, frozenset(backend.fixed_knobs)
+        )
 
     def log(self) -> ActionLog:
         """What it takes to play the steps so far again."""

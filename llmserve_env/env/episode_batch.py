@@ -31,6 +31,8 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.units import BYTES_PER_GB
 from llmserve_env.workloads import TrafficSchedule, schedule
 
+MEMORY_KNOB = "kv_budget_fraction"
+
 
 def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float | None = None) -> Array:
     """The task's reward and knob rules as numbers for the kernels; a budget replaces the price of GPU time."""
@@ -109,6 +111,9 @@ class EpisodeBatch:
         if backend.fixed_knobs:
             fixed = [name in backend.fixed_knobs for name in NAMES]
             self.scoring["is_active"] = np.where(fixed, 0, self._is_active)
+            if MEMORY_KNOB in backend.fixed_knobs:
+                # Nobody is charged for memory that no action can give back.
+                self.scoring["weights"]["memory"] = 0.0
         hold_knobs(self.scoring, self.control, requested)
         backend.serve(self.knobs)
         if backend.window_budget_usd is not None:

@@ -14,9 +14,12 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import KNOB, named
 from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.env.episode_batch import MEMORY_KNOB
 from llmserve_env.tasks.sections import ComponentName
 
 COMPONENTS: tuple[str, ...] = get_args(ComponentName)
+MOVED_BY = {"memory": MEMORY_KNOB}
+"""Components that a single knob moves. Where a backend holds that knob, the component says nothing about an agent."""
 
 
 def per_step(terms: Array) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llmserve_env.backends.backend import Mode
 from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
 from llmserve_env.errors import InvalidLogError
-from llmserve_env.graders.components import components
+from llmserve_env.graders.components import MOVED_BY, components
 from llmserve_env.graders.feedback import feedback_for
 from llmserve_env.graders.references import reference_for
 from llmserve_env.request_outcomes import RequestFigures, request_figures
@@ -58,7 +58,7 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
         raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
     measured, figures = components(played), request_figures(played.requests)
     reference = reference_for(task)
-    weights: dict[str, float] = {str(name): weight for name, weight in task.grader.weights.items()}
+    weights = weights_of(played)
     normalised = {name: reference.normalised(name, measured[name]) for name in weights}
     score = sum(weight * normalised[name] for name, weight in weights.items()) if n else 0.0
     breakdown: dict[str, float] = dict(normalised) if n else dict.fromkeys(normalised, 0.0)
@@ -74,6 +74,16 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
         requests=figures,
         mode=mode,
     )
+
+
+def weights_of(played: PlayedEpisode) -> dict[str, float]:
+    """Weights of the components, without those that only a fixed knob can move; the others keep their proportions."""
+    given = {str(name): weight for name, weight in played.task.grader.weights.items()}
+    kept = {name: weight for name, weight in given.items() if MOVED_BY.get(name) not in played.fixed_knobs}
+    if not kept:
+        return given
+    scale = sum(given.values()) / sum(kept.values())
+    return {name: weight * scale for name, weight in kept.items()} if len(kept) < len(given) else given
 
 
 def check_log(log: ActionLog, task: Task) -> None:

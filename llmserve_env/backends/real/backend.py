@@ -12,9 +12,10 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.real.arrivals import Arrivals
 from llmserve_env.backends.real.load import Happening, LoadPlayer
 from llmserve_env.backends.real.openai_provider import OpenAIProvider
-from llmserve_env.backends.real.provider import Applied, Call, Gauges, Provider
+from llmserve_env.backends.real.provider import Applied, Gauges, Provider
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
 from llmserve_env.backends.real.vllm_provider import VllmProvider
@@ -22,9 +23,8 @@ from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import FINISHED
 from llmserve_env.errors import EpisodeStateError, ProviderError
 from llmserve_env.request_outcomes import RequestOutcomes
-from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
-from llmserve_env.units import PS_PER_MS, PS_PER_S, ps_to_s, s_to_ps
+from llmserve_env.units import PS_PER_MS, PS_PER_S, s_to_ps
 from llmserve_env.workloads import sample
 
 PROVIDERS = {"openai": OpenAIProvider, "vllm": VllmProvider}
@@ -48,13 +48,12 @@ class LiveBackend:
         self.window, self.metrics = self.book.window, self.book.metrics
         self.provider: Provider | None = None
         self.player: LoadPlayer | None = None
-        self._requests: RequestTable | None = None
+        self._arrivals: Arrivals | None = None
         self._number: dict[int, int] = {}
         """Row of the request table -> number in the book; requests that were not sent have none."""
         self._failures: dict[str, int] = {}
-        self._seed = self._num_windows = 0
+        self._num_windows = 0
         self.origin_s = self._closed_at_s = self._ends_at_s = self._paused_s = 0.0
-        self._cursor = self._skipped = self._shortened = 0
         self._gauges = Gauges(0, 0)
         self._applied = Applied({})
 
@@ -68,14 +67,15 @@ class LiveBackend:
         provider = PROVIDERS[self.settings.provider](self.settings)
         provider.check()
         self.provider, self.player = provider, LoadPlayer(provider, Budget(self.settings))
-        self._requests, self._seed = sample(self.task.workload, seed), seed
+        requests = sample(self.task.workload, seed)
+        self._arrivals = Arrivals(self.task, self.settings, requests, seed)
         # A first window without requests: whatever has to be compiled is compiled before the clock starts.
         self.book.reset(0)
         self.book.close_window(1)
-        self.book.reset(len(self._requests))
+        self.book.reset(len(requests))
         self.stopped, self._number, self._failures = None, {}, {}
         self.window_usd = self._billed_usd = 0.0
-        self._cursor = self._skipped = self._shortened = self._num_windows = 0
+        self._num_windows = 0
         self._applied = provider.apply(mapping_from_knobs(self.task.default_knobs.tolist()))
         self._gauges = provider.gauges()
         self.origin_s = self._closed_at_s = self._ends_at_s = time.monotonic()
@@ -118,10 +118,11 @@ class LiveBackend:
 
     def _send(self, player: LoadPlayer) -> None:
         """Open the window, send its requests when they are due, and wait for its end."""
+        assert self._arrivals is not None
         now_s = time.monotonic()
         opened_at_s = self._ends_at_s if now_s - self._ends_at_s < ON_TIME_S else now_s
-        self._paused_s, self._ends_at_s = opened_at_s - self._ends_at_s, opened_at_s + self.task.window_s
-        calls = self._due(opened_at_s)
+        self._paused_s, self._ends_at_s = opened_at_s - self._ends_at_s, opened_at_s + self._arrivals.window_s
+        calls = self._arrivals.due(self._num_windows, opened_at_s, player.budget)
         numbers = self.book.arrive(
             [self._ps(call.arrival_at_s) for call in calls],
             [call.prompt_tokens for call in calls],
@@ -131,37 +132,6 @@ class LiveBackend:
         self._number |= zip((call.index for call in calls), numbers.tolist(), strict=True)
         player.play(calls)
         player.wait_until(self._ends_at_s)
-
-    def _due(self, opened_at_s: float) -> list[Call]:
-        """The arrivals of the window, within the limits on their number and length."""
-        assert self._requests is not None
-        requests, limits = self._requests, self.settings
-        now_s = time.monotonic()
-        starts_at_ps = self._num_windows * self.task.window_ps
-        first = self._cursor
-        self._cursor = int(np.searchsorted(requests.arrival_at_ps, starts_at_ps + self.task.window_ps, side="left"))
-        sent = min(self._cursor, first + limits.max_requests_per_step)
-        self._skipped += self._cursor - sent
-        calls = []
-        for q in range(first, sent):
-            prompt, output = int(requests.prompt_tokens[q]), int(requests.output_tokens[q])
-            self._shortened += prompt > limits.max_prompt_tokens or output > limits.max_completion_tokens
-            calls.append(
-                Call(
-                    index=q,
-                    # A request that came due while the last window was being counted is sent now.
-                    arrival_at_s=max(opened_at_s + ps_to_s(int(requests.arrival_at_ps[q]) - starts_at_ps), now_s),
-                    prompt_tokens=min(prompt, limits.max_prompt_tokens),
-                    output_tokens=min(output, limits.max_completion_tokens),
-                    priority=int(requests.priority[q]),
-                    slo_s=ps_to_s(int(requests.ttft_slo_ps[q])),
-                    patience_s=ps_to_s(int(requests.patience_ps[q])),
-                    prefix_id=int(requests.prefix_id[q]),
-                    prefix_tokens=int(requests.prefix_tokens[q]),
-                    seed=self._seed,
-                )
-            )
-        return calls
 
     def _count(self, provider: Provider, player: LoadPlayer) -> None:
         """Close the window: enter what happened into the book, with the engine's own figures."""
@@ -222,8 +192,8 @@ class LiveBackend:
                 "unmeasured": [name for name, value in asdict(gauges).items() if value is None],
                 "failures": self._failures,
                 "open_requests": player.num_open if player else 0,
-                "not_sent": self._skipped,
-                "shortened": self._shortened,
+                "not_sent": self._arrivals.not_sent if self._arrivals else 0,
+                "shortened": self._arrivals.shortened if self._arrivals else 0,
                 "spent": asdict(player.budget.spent) if player else {},
                 "paused_s": round(self._paused_s, 4),
                 "stopped": self.stopped,

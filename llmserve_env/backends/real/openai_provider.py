@@ -137,8 +137,10 @@ class OpenAIProvider:
 
     def apply(self, knobs: Mapping[str, Any]) -> Applied:
         assert self.limiter is not None
-        self.limiter.configure(int(knobs["batch_cap"]), bool(knobs["priority_routing"]))
-        return Applied({name: knobs[name] for name in KEPT_BY_US}, dict(self.unsupported))
+        in_force = {name: knobs[name] for name in KEPT_BY_US}
+        in_force["batch_cap"] = min(int(knobs["batch_cap"]), self.settings.max_in_flight)
+        self.limiter.configure(in_force["batch_cap"], bool(in_force["priority_routing"]))
+        return Applied(in_force, dict(self.unsupported))
 
     def gauges(self) -> Gauges:
         assert self.limiter is not None

@@ -13,6 +13,7 @@ from llmserve_env.errors import ConfigError, MissingCredentialError
 from llmserve_env.llm_prices import DEFAULT_MODEL, prices_of
 
 KEY_VARIABLE = "OPENAI_API_KEY"
+API_PATIENCE_S = 30.0
 ProviderName = Literal["openai", "vllm"]
 
 
@@ -30,6 +31,20 @@ class RealSettings(BaseSettings):
 
     record_iterations: bool = Field(
         default=False, description="`vllm`: its scheduler writes every iteration to the control folder"
+    )
+
+    window_s: float | None = Field(
+        default=None, gt=0, description="length of a window, over which its arrivals are spread; empty: the task's"
+    )
+    patience_s: float | None = Field(
+        default=None, gt=0, description="a client's wait for its first token; empty: 30 for `openai`, else the task's"
+    )
+    slo_scale: float = Field(default=1.0, gt=0, description="the task's TTFT SLOs are multiplied by this")
+    max_in_flight: int = Field(
+        default=64, ge=1, description="`openai`: requests under way at once, whatever the batch cap says"
+    )
+    spread_caps: bool = Field(
+        default=True, description="share the caps below among the windows left, so that an episode reaches its end"
     )
 
     max_requests_per_step: int = Field(default=64, ge=1, description="requests sent per window; further ones are not")
@@ -51,6 +66,12 @@ class RealSettings(BaseSettings):
     stall_timeout_s: float = Field(default=30.0, gt=0, description="longest silence in a stream")
     request_timeout_s: float = Field(default=120.0, gt=0, description="a whole request, retries included")
     max_retries: int = Field(default=2, ge=0, description="after 429, 5xx or a lost connection, with growing pauses")
+
+    def patience_of(self, of_task_s: float) -> float:
+        """How long a client waits. Tasks assume a fleet whose answers begin within a second; an API's may not."""
+        if self.patience_s is not None:
+            return self.patience_s
+        return max(of_task_s, API_PATIENCE_S) if self.provider == "openai" else of_task_s
 
     def api_key(self) -> str:
         """The key; a vLLM that checks none takes any text."""

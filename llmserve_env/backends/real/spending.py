@@ -19,6 +19,26 @@ class Usage:
     usd: float = 0.0
 
 
+@dataclass(slots=True)
+class Allowance:
+    """What one window may reserve: its share of each cap."""
+
+    budget: Budget
+    requests: float
+    tokens: float
+    usd: float
+
+    def take(self, prompt_tokens: int, completion_tokens: int) -> bool:
+        """Count one request at its worst case; False if the share does not cover it."""
+        tokens, usd = prompt_tokens + completion_tokens, self.budget.usd(prompt_tokens, completion_tokens)
+        if self.requests < 1 or self.tokens < tokens or self.usd < usd:
+            return False
+        self.requests -= 1
+        self.tokens -= tokens
+        self.usd -= usd
+        return True
+
+
 class Budget:
     """Caps per episode. A request's worst case is reserved before it is sent, so that no cap is exceeded."""
 
@@ -26,6 +46,8 @@ class Budget:
         self._settings = settings
         self._price_in, self._price_out = settings.prices()
         self._reserved_tokens, self._reserved_usd = 0, 0.0
+        self._saved = Allowance(self, 0.0, 0.0, 0.0)
+        """Shares of earlier windows that were not used."""
         self.spent = Usage()
         self.reached: str | None = None
         """The cap that has been reached, in words."""
@@ -52,6 +74,15 @@ class Budget:
         self._reserved_tokens += tokens
         self._reserved_usd += usd
         return True
+
+    def allowance(self, windows_left: int) -> Allowance:
+        """The next window's share of what is left. A share that no request fits into grows until one does."""
+        spent, caps, n = self.spent, self._settings, max(windows_left, 1)
+        held_tokens = spent.prompt_tokens + spent.completion_tokens + self._reserved_tokens
+        self._saved.requests += (caps.max_requests - spent.requests - self._saved.requests) / n
+        self._saved.tokens += (caps.max_tokens - held_tokens - self._saved.tokens) / n
+        self._saved.usd += (caps.max_usd - spent.usd - self._reserved_usd - self._saved.usd) / n
+        return self._saved
 
     def settle(self, reserved: tuple[int, int], used: tuple[int, int]) -> None:
         """A request is over: its reservation (prompt, completion) gives way to what it used."""

@@ -128,7 +128,7 @@ def test_requests_beyond_the_step_limit_are_not_sent_and_counted() -> None:
 )
 def test_a_spending_cap_ends_the_episode(cap: dict[str, Any], reason: str) -> None:
     with streaming_server() as server:
-        episode = real_episode(server, **cap)
+        episode = real_episode(server, **cap, spread_caps=False)
         seen = play(episode)
         assert episode.step_count < 400 and seen[-1]["done"]
         assert reason in seen[-1]["metadata"]["real"]["stopped"]
@@ -188,7 +188,7 @@ def test_silence_longer_than_allowed_is_a_failure() -> None:
 
 def test_clients_leave_when_their_patience_ends() -> None:
     with streaming_server(scripts.stall) as server:
-        seen = play(real_episode(server, short_task(patience_s=0.05)), some("abandoned"))
+        seen = play(real_episode(server, short_task(), patience_s=0.05), some("abandoned"))
     assert seen[-1]["slo_compliance_rate"] == 0.0
 
 
