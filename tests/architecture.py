@@ -23,7 +23,7 @@ _EVALUATION = _AGENTS | {"graders", "agents"}
 _PLANNING = _EVALUATION | {"evaluation"}
 _WIRE = {"models", "client"}
 _SERVER = _PLANNING | _WIRE
-_CLI = _SERVER | {"gym_envs", "leaderboard", "planning", "training", "server", "__init__"}
+_CLI = _SERVER | {"gym_envs", "leaderboard", "pilot", "planning", "training", "server", "__init__"}
 
 LAYERS: dict[str, set[str]] = {
     "arrays": set(),
@@ -44,6 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "gym_envs": _AGENTS | {"graders"} | _WIRE,
     "agents": _AGENTS,
     "evaluation": _EVALUATION,
+    "pilot": _PLANNING,
     "planning": _PLANNING,
     "leaderboard": _PLANNING,
     "training": _PLANNING | {"gym_envs"},

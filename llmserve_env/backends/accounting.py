@@ -58,6 +58,13 @@ class WindowBook:
         self.metrics[:] = np.zeros(1, METRICS_DTYPE)
         self._events, self.num_requests = [], 0
 
+    def forget_requests(self) -> None:
+        """Make room again after all requests are over; averages over windows stay."""
+        fresh = pristine_state(self._fleet, self._state.requests.shape[1])
+        self._state = self._state._replace(requests=fresh.requests, progress=fresh.progress)
+        self._state.environment[0]["next_arrival"] = 0
+        self.num_requests = 0
+
     @property
     def requests(self) -> Array:
         """Requests that have arrived (`REQUEST_DTYPE`)."""

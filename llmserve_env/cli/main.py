@@ -27,6 +27,7 @@ COMMANDS = (
     "capacity",
     "report",
     "real",
+    "pilot",
     "calibrate",
     "compare",
 )

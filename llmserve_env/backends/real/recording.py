@@ -40,12 +40,13 @@ def read_recording(path: Path, tier: str) -> Recording:
         raise ProviderError(f"{path} holds no recorded iterations: {error}") from error
     seen_at_s, answered_at_s = {}, {}
     for row in rows:
-        seen_at_s.update({index: at_s for name, at_s in row["added"].items() if (index := _index(name)) >= 0})
-        answered_at_s.update({index: row["end"] for name in row["first"] if (index := _index(name)) >= 0})
+        seen_at_s.update({index: at_s for name, at_s in row["added"].items() if (index := number_in(name)) >= 0})
+        answered_at_s.update({index: row["end"] for name in row["first"] if (index := number_in(name)) >= 0})
     return Recording(tuple(_iterations(rows, tier)), seen_at_s, answered_at_s)
 
 
-def _index(name: str) -> int:
+def number_in(name: str) -> int:
+    """The number of a request, from its name in the engine's records; -1 for a request of somebody else."""
     found = NAME.search(name)
     return int(found.group(1)) if found else -1
 

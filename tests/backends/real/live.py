@@ -41,7 +41,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
         yield server
 
 
-def until(step: Callable[[], dict[str, Any]], happened: Callable[[dict[str, Any]], bool], limit: int = 60) -> Any:
+def until(step: Callable[[], dict[str, Any]], happened: Callable[[dict[str, Any]], bool], limit: int = 600) -> Any:
     """Step until something is seen; fail if it never is."""
     for _ in range(limit):
         seen = step()
