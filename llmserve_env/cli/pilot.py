@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -73,7 +74,9 @@ def run_pilot(args: argparse.Namespace) -> int:
     pilot = Pilot(task, policy, link, bounds, dry_run=args.dry_run, replicas=args.replicas)
     exporter = Exporter(PilotMetrics(pilot), host, port)
     log = DecisionLog(args.log) if args.log else None
-    pilot.listeners += [_say] + ([log.record] if log else [])
+    # What is said has been written down before.
+    pilot.listeners += ([log.record] if log else []) + [_say]
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: pilot.stop())
     print(f"metrics and decisions at http://{host}:{exporter.port}", file=sys.stderr, flush=True)

@@ -57,10 +57,13 @@ class ReplicaBounds(_Section):
     queue_per_replica: float = Field(default=8.0, gt=0.0)
     """Waiting requests per replica that call for one more."""
 
-    def desired(self, current: int, busy_share: float, queue_depth: float) -> int:
-        """Replicas that would bring the load to the target; a queue adds to what the busy time shows."""
-        load = busy_share / self.target_busy_share + queue_depth / (self.queue_per_replica * current)
-        return min(max(math.ceil(current * load - 1e-9), self.low), self.high)
+    def load(self, current: int, busy_share: float, queue_depth: float) -> float:
+        """Replicas' worth of load, in fractions: 1 where one replica at its target would carry it."""
+        return current * busy_share / self.target_busy_share + queue_depth / self.queue_per_replica
+
+    def desired(self, load: float) -> int:
+        """Whole replicas that carry this load, within the bounds."""
+        return min(max(math.ceil(load - 1e-9), self.low), self.high)
 
 
 class Bounds(_Section):

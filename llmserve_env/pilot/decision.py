@@ -24,6 +24,8 @@ class Decision:
     """What the bounds allow: what is applied unless this is a dry run."""
     in_force: dict[str, Any]
     """What the engine did while the window was served."""
+    load: float
+    """Replicas' worth of load; the sum over the pilots of a fleet is what the fleet needs."""
     desired_replicas: int
     reading: dict[str, Any] = field(default_factory=dict)
     """The window that it was based on; empty where the metrics were stale."""

@@ -21,7 +21,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 class PilotMetrics:
-    """Every decision as metrics; `llmserve_pilot_desired_replicas` is what an autoscaler reads."""
+    """Every decision as metrics; an autoscaler reads `desired_replicas`, or the sum of `load` over a fleet."""
 
     def __init__(self, pilot: Pilot) -> None:
         self.registry = CollectorRegistry()
@@ -37,7 +37,11 @@ class PilotMetrics:
             "replicas that would bring the load to its target",
             registry=self.registry,
         )
-        self._replicas.set(pilot.desired_replicas)
+        self._load = Gauge(
+            "llmserve_pilot_load", "replicas' worth of load; their sum is what a fleet needs", registry=self.registry
+        )
+        self._load.set(pilot.load)
+        self._replicas.set(pilot.bounds.replicas.desired(pilot.load))
         dry_run = Gauge("llmserve_pilot_dry_run", "1 while nothing is applied", registry=self.registry)
         dry_run.set(float(pilot.is_dry_run))
         age = Gauge(
@@ -50,6 +54,7 @@ class PilotMetrics:
         """Take a decision in."""
         self.decisions.append(decision)
         self._outcomes.labels(decision.outcome).inc()
+        self._load.set(decision.load)
         self._replicas.set(decision.desired_replicas)
         for value, knobs in (
             ("wanted", decision.wanted),

@@ -37,7 +37,8 @@ class Pilot:
         """The configuration that the engine was last given, or was found with."""
         self.last_good = dict(self.current)
         self.unchanged_for: dict[str, int] = {}
-        self.desired_replicas = min(max(replicas, bounds.replicas.low), bounds.replicas.high)
+        self.load = float(replicas)
+        """Replicas' worth of load in the last window that was read."""
         self.watch = Watch(task, self.current)
         policy.reset(task, [stream(0, POLICY_STREAM)])
         self._before: Scrape | None = None
@@ -94,7 +95,7 @@ class Pilot:
         if age_s > limit_s:
             raise ProviderError(f"the metrics before are {age_s:.0f} s old, more than {limit_s:g} s")
         reading = read_window(before, after, busy_s / max(age_s, 1e-9))
-        self.desired_replicas = self.bounds.replicas.desired(self.replicas, reading.busy_share, reading.queue_depth)
+        self.load = self.bounds.replicas.load(self.replicas, reading.busy_share, reading.queue_depth)
         return found, reading
 
     def _ask(self, found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -146,6 +147,7 @@ class Pilot:
             wanted=wanted,
             permitted=permitted,
             in_force=found,
-            desired_replicas=self.desired_replicas,
+            load=self.load,
+            desired_replicas=self.bounds.replicas.desired(self.load),
             reading=reading.as_json() if reading else {},
         )

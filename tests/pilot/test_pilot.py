@@ -122,7 +122,7 @@ def test_a_restarted_engine_is_not_taken_for_negative_traffic() -> None:
 )
 def test_desired_replicas_follow_busy_time_and_queue_within_their_bounds(busy: float, queue: int, desired: int) -> None:
     bounds = ReplicaBounds(low=1, high=6, target_busy_share=0.5, queue_per_replica=8.0)
-    assert bounds.desired(2, busy, queue) == desired
+    assert bounds.desired(bounds.load(2, busy, queue)) == desired
 
 
 def test_every_decision_is_in_the_metrics_the_json_and_the_log(tmp_path: Path) -> None:

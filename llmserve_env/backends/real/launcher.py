@@ -20,6 +20,7 @@ from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.errors import ProviderError
 
 SCHEDULER = "llmserve_steering.scheduler.SteeredScheduler"
+ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
 POLL_S = 0.25
 STOP_TIMEOUT_S = 20.0
@@ -45,6 +46,8 @@ class LaunchOptions:
     num_blocks: int | None = 512
     speculation_depth: int = 0
     """Longest n-gram draft; 0 starts the server without speculation."""
+    async_scheduling: bool = False
+    """Schedule an iteration while the one before runs, as vLLM does on GPUs."""
     dtype: str = "float32"
     start_timeout_s: float = 300.0
     extra: Sequence[str] = ()
@@ -65,7 +68,7 @@ class LaunchOptions:
             "--max-num-batched-tokens": self.token_budget,
             "--max-model-len": self.max_model_len,
             "--scheduling-policy": "priority",
-            "--scheduler-cls": SCHEDULER,
+            "--scheduler-cls": ASYNC_SCHEDULER if self.async_scheduling else SCHEDULER,
             # Random weights would fill an answer with spaces.
             "--structured-outputs-config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
         }

@@ -122,7 +122,9 @@ class VllmProvider(OpenAIProvider):
             waiting, running = found["vllm:num_requests_waiting"], found["vllm:num_requests_running"]
             preemptions = found["vllm:num_preemptions_total"]
         except KeyError as error:
-            raise ProviderError(f"{self.metrics_url} lacks {error}: is this vLLM 0.32 or newer?") from error
+            raise ProviderError(
+                f"{self.metrics_url} lacks {error}: was this vLLM tried (llmserve_steering/versions.py)?"
+            ) from error
         in_service = status.num_blocks - status.withheld_blocks
         # Withheld blocks look used to vLLM.
         used = max(occupancy * status.num_blocks - status.withheld_blocks, 0.0)

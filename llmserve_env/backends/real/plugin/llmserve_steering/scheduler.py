@@ -1,8 +1,9 @@
-"""vLLM's scheduler with its limits in our hands: `--scheduler-cls llmserve_steering.scheduler.SteeredScheduler`.
+"""vLLM's schedulers with their limits in our hands: `--scheduler-cls llmserve_steering.scheduler.SteeredScheduler`.
 
-Runs inside vLLM's engine process. Between iterations it reads what is wanted from the folder that
-LLMSERVE_REAL_CONTROL_DIR names, and writes what it does. Batch cap and token budget are limits of vLLM's own scheduler;
-the KV budget takes free blocks out of the pool; the speculation depth cuts n-gram drafts short.
+`SteeredScheduler` is vLLM's synchronous scheduler, `SteeredAsyncScheduler` the asynchronous one that GPUs use. They run
+inside vLLM's engine process. Between iterations they read what is wanted from the folder that LLMSERVE_REAL_CONTROL_DIR
+names, and write what they do. Batch cap and token budget are limits of vLLM's own scheduler; the KV budget takes free
+blocks out of the pool; the speculation depth cuts n-gram drafts short.
 """
 
 from __future__ import annotations
@@ -24,24 +25,34 @@ from .control import (
     read_wanted,
     write_json,
 )
+from .versions import differences_of
 
 STATUS_INTERVAL_S = 0.05
 HOST_MODULE = "vllm.v1.core.sched.scheduler"
 # vLLM is the process this runs in, not a package we depend on.
 Scheduler: Any = import_module(HOST_MODULE).Scheduler
+AsyncScheduler: Any = import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
 
 
-class SteeredScheduler(Scheduler):  # type: ignore[misc]
-    """The stock scheduler, steered between iterations."""
+class Steering:
+    """Steers the scheduler that it is mixed into, between iterations."""
 
-    max_num_active_reqs: int
     max_num_scheduled_tokens: int
+    max_model_len: int
+    running: list[Any]
+    waiting: Any
+    requests: dict[str, Any]
+    vllm_config: Any
+    cache_config: Any
+    scheduler_config: Any
+    kv_cache_manager: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self._version = differences_of(import_module("vllm").__version__)
         super().__init__(*args, **options)
         self._folder = Path(os.environ[FOLDER_VARIABLE])
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._max_cap = self.max_num_active_reqs
+        self._cap = self._max_cap = int(getattr(self, self._version.cap_attribute))
         self._max_budget = self.max_num_scheduled_tokens
         speculative = self.vllm_config.speculative_config
         self._max_depth = speculative.num_speculative_tokens if speculative else 0
@@ -51,8 +62,9 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         self._withheld: list[Any] = []
         self._wanted, self._seen_ns = Wanted(), 0
         self._iterations, self._busy_s, self._said_at_s = 0, 0.0, 0.0
-        self._started_at_s = 0.0
-        self._work: dict[str, Any] = {}
+        self._ended_at_s = 0.0
+        self._open: dict[int, tuple[float, dict[str, Any]]] = {}
+        """Iterations under way: when they were scheduled and what they compute."""
         self._added: dict[str, float] = {}
         self._log: TextIO | None = None
         self._log_name: str | None = None
@@ -60,21 +72,29 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
 
     def schedule(self, *args: Any, **options: Any) -> Any:
         """One iteration's decisions, under the limits wanted now."""
-        self._started_at_s = time.monotonic()
+        started_at_s = time.monotonic()
         self._obey()
-        output = super().schedule(*args, **options)
-        if self._log is not None:
-            self._work = self._describe(output)
+        # Running requests are never evicted for a lower cap.
+        cap = max(self._cap, len(self.running)) if self._version.cap_bounds_running else self._cap
+        setattr(self, self._version.cap_attribute, cap)
+        output = super().schedule(*args, **options)  # type: ignore[misc]
+        if output.total_num_scheduled_tokens:
+            work = self._describe(output) if self._log is not None else {}
+            self._open[id(output)] = (started_at_s, work)
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The end of an iteration: its tokens are on their way to the clients."""
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         ended_at_s = time.monotonic()
+        started_at_s, work = self._open.pop(id(scheduler_output), (ended_at_s, {}))
+        # An iteration that was scheduled while another ran counts from the end of that one.
+        started_at_s = max(started_at_s, self._ended_at_s)
         self._iterations += 1
-        self._busy_s += ended_at_s - self._started_at_s
-        if self._log is not None and scheduler_output.total_num_scheduled_tokens:
-            self._record(ended_at_s)
+        self._busy_s += ended_at_s - started_at_s
+        self._ended_at_s = ended_at_s
+        if self._log is not None and work:
+            self._record(started_at_s, ended_at_s, work)
         if ended_at_s - self._said_at_s > STATUS_INTERVAL_S or not self.running:
             self._say()
         return outputs
@@ -84,13 +104,13 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         if self._log is not None:
             # The request carries a wall-clock stamp, because another process may have made it.
             self._added[request.request_id] = request.arrival_time - time.time() + time.monotonic()
-        super().add_request(request)
+        super().add_request(request)  # type: ignore[misc]
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
         """Keep as many drafts as are wanted."""
         for drafts in draft_token_ids.draft_token_ids:
             del drafts[self._depth :]
-        super().update_draft_token_ids(draft_token_ids)
+        super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]
 
     def _obey(self) -> None:
         try:
@@ -100,7 +120,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         if changed_ns != self._seen_ns:
             self._seen_ns, self._wanted = changed_ns, read_wanted(self._folder)
             wanted = self._wanted
-            self.max_num_active_reqs = min(wanted.batch_cap or self._max_cap, self._max_cap)
+            self._cap = min(wanted.batch_cap or self._max_cap, self._max_cap)
             self.max_num_scheduled_tokens = min(wanted.token_budget or self._max_budget, self._max_budget)
             depth = self._max_depth if wanted.speculation_depth is None else wanted.speculation_depth
             self._depth = min(depth, self._max_depth)
@@ -127,7 +147,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
             return
         if self._log is not None:
             self._log.close()
-        self._log_name, self._work, self._added = name, {}, {}
+        self._log_name, self._added = name, {}
         self._log = (self._folder / name).open("w", buffering=1, encoding="utf-8") if name else None
 
     def _describe(self, output: Any) -> dict[str, Any]:
@@ -149,10 +169,10 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
                 first.append(name)
         return {**work, "first": first}
 
-    def _record(self, ended_at_s: float) -> None:
+    def _record(self, started_at_s: float, ended_at_s: float, work: dict[str, Any]) -> None:
         assert self._log is not None
         added, self._added = self._added, {}
-        row = {"start": self._started_at_s, "end": ended_at_s, **self._work, "added": added}
+        row = {"start": started_at_s, "end": ended_at_s, **work, "added": added}
         row["left"] = len(self.running) + len(self.waiting)
         self._log.write(json.dumps(row) + "\n")
 
@@ -160,7 +180,7 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
         self._said_at_s = time.monotonic()
         status = Status(
             generation=self._wanted.generation,
-            batch_cap=self.max_num_active_reqs,
+            batch_cap=self._cap,
             token_budget=self.max_num_scheduled_tokens,
             speculation_depth=self._depth,
             num_blocks=self._num_blocks,
@@ -177,3 +197,11 @@ class SteeredScheduler(Scheduler):  # type: ignore[misc]
             busy_s=self._busy_s,
         )
         write_json(self._folder / STATUS, asdict(status))
+
+
+class SteeredScheduler(Steering, Scheduler):  # type: ignore[misc]
+    """The synchronous scheduler, steered."""
+
+
+class SteeredAsyncScheduler(Steering, AsyncScheduler):  # type: ignore[misc]
+    """The asynchronous scheduler, steered. It cannot cut drafts, which the worker makes on its own."""
