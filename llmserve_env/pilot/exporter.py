@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TextIO
@@ -73,7 +74,7 @@ class Exporter:
             timeout = REQUEST_TIMEOUT_S
 
             def do_GET(self) -> None:
-                pages = {
+                pages: dict[str, Callable[[], tuple[str, bytes]]] = {
                     "/metrics": lambda: (CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
                     "/decisions": lambda: ("application/json", _as_json(metrics)),
                     "/health": lambda: ("application/json", b'{"status": "ok"}'),
