@@ -133,14 +133,14 @@ def test_kill_9_leaves_the_engine_serving_under_its_last_limits(server: VllmServ
     busy = threading.Event()
     talker = threading.Thread(target=lambda: [answer(server) for _ in iter(busy.is_set, True)])
     talker.start()
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert any("applied: batch_cap=5" in line for line in process.stdout)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        busy.set()
-        talker.join()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert any("applied: batch_cap=5" in line for line in process.stdout)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            busy.set()
+            talker.join()
     assert answer(server, 8) == 8 and in_force(server)[0] == 5
     assert any(json.loads(line)["outcome"] == "applied" for line in log.read_text().splitlines())
