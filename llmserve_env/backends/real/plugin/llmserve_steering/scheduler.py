@@ -28,10 +28,10 @@ from .control import (
 from .versions import differences_of
 
 STATUS_INTERVAL_S = 0.05
-HOST_MODULE = "vllm.v1.core.sched.scheduler"
 # vLLM is the process this runs in, not a package we depend on.
-Scheduler: Any = import_module(HOST_MODULE).Scheduler
-AsyncScheduler: Any = import_module("vllm.v1.core.sched.async_scheduler").AsyncScheduler
+HOST = "vllm"
+Scheduler: Any = import_module(f"{HOST}.v1.core.sched.scheduler").Scheduler
+AsyncScheduler: Any = import_module(f"{HOST}.v1.core.sched.async_scheduler").AsyncScheduler
 
 
 class Steering:
@@ -48,7 +48,7 @@ class Steering:
     kv_cache_manager: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._version = differences_of(import_module("vllm").__version__)
+        self._version = differences_of(import_module(HOST).__version__)
         super().__init__(*args, **options)
         self._folder = Path(os.environ[FOLDER_VARIABLE])
         self._folder.mkdir(parents=True, exist_ok=True)
