@@ -1,7 +1,7 @@
 """A language model of a few thousand weights that can write JSON actions, to try training without a download or a GPU.
 
-Its vocabulary is made of pieces of actions. It is first taught to write random actions, as a pretrained model can write
-JSON; which knobs serve well it does not know.
+Its vocabulary is made of pieces of actions, and its chat template passes on only the last line of a question. It is
+first taught to write random actions, as a pretrained model can write JSON; which knobs serve well it does not know.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from llmserve_env.agents.llm_prompt import QUESTION
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 KNOBS = {'"batch_cap": ': ("8", "32", "96", "192"), '"kv_budget_fraction": ': ("0.1", "0.2", "0.4", "1.0")}
@@ -32,7 +34,7 @@ def tiny_model(folder: Path, seed: int = 0) -> str:
             num_hidden_layers=2,
             num_attention_heads=2,
             num_key_value_heads=2,
-            max_position_embeddings=8192,
+            max_position_embeddings=64,
             pad_token_id=0,
             eos_token_id=1,
             bos_token_id=1,
@@ -53,7 +55,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
     )
-    fast.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    fast.chat_template = "{{ messages[-1]['content'].split('\n')[-1] }}"
     return fast
 
 
@@ -63,14 +65,14 @@ def _action(rng: random.Random) -> str:
 
 
 def _teach(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
-    """Teach the model to answer anything with a random action."""
+    """Teach the model to answer with a random action."""
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    asked = len(tokenizer(QUESTION)["input_ids"])
     for _ in range(LESSONS):
-        prompt = "x " * rng.randint(1, 20)
-        texts = [prompt + _action(rng) + "<eos>" for _ in range(LESSON_SIZE)]
-        tokens = tokenizer(texts, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        texts = [QUESTION + _action(rng) + "<eos>" for _ in range(LESSON_SIZE)]
+        tokens = tokenizer(texts, return_tensors="pt")["input_ids"]
         labels = tokens.clone()
-        labels[:, : len(tokenizer(prompt, add_special_tokens=False)["input_ids"])] = -100
+        labels[:, :asked] = -100
         loss = model(input_ids=tokens, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()

@@ -86,8 +86,8 @@ class Sessions:
 
 
 def moments_of(task_id: str, seeds: Sequence[int]) -> list[Moment]:
-    """One moment per seed, spread over the first minute of the episode."""
-    return [Moment(task_id, seed, 5 + (7 * index) % 60) for index, seed in enumerate(seeds)]
+    """One moment per seed, spread over the first windows of the episode."""
+    return [Moment(task_id, seed, 5 + (7 * index) % 30) for index, seed in enumerate(seeds)]
 
 
 def make_dataset(sessions: Sessions, moments: Sequence[Moment]) -> Dataset:

@@ -11,6 +11,7 @@ from llmserve_env.engine.knobs import Knob
 from llmserve_env.tasks.task import Task
 
 TOOL_NAME = "set_knobs"
+QUESTION = "Which knobs do you change?"
 SHOWN = {
     "request_arrival_rate": ("requests/s, average of 10 windows", 1),
     "queue_depth": ("requests waiting", 0),
@@ -126,5 +127,5 @@ def user_prompt(history: Sequence[Mapping[str, Any]]) -> str:
     if len(history) > 1:
         lines.append(trend_text(history))
     lines.append(f"Knobs in force: {json.dumps(history[-1]['metadata']['knobs'])}")
-    lines.append("Which knobs do you change?")
+    lines.append(QUESTION)
     return "\n".join(lines)
