@@ -81,6 +81,11 @@ serve: setup ## Serve the environment and its page at http://127.0.0.1:7860/web 
 test: setup $(TEST_EXTRAS:%=setup-%) $(if $(BROWSER_TESTS),browser) $(if $(POSTGRES_TESTS),postgres) ## Run every test, including slow and browser tests
 	$(PYTEST) -m '$(MARKERS)' --cov --cov-report=
 
+.PHONY: test-llm
+test-llm: setup setup-train ## The extra job: train a tiny language model with TRL, and the tests of onnxruntime, Minari and sb3-contrib
+	$(PIP) install 'trl>=1.16' 'transformers>=5.2' datasets onnx onnxruntime 'minari[hdf5]' sb3-contrib
+	$(BIN)/python -m pytest -n 0 -m '' tests/examples tests/agents/own tests/gym_envs tests/tools/test_minari_dataset.py
+
 .PHONY: validate
 validate: setup ## Start a server, then run OpenEnv's validator and the endpoint checks on it
 	$(BIN)/python scripts/pre_submission_check.py --skip-tests --skip-docker

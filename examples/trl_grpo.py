@@ -25,6 +25,7 @@ from typing import Any
 
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
+from websockets.exceptions import ConnectionClosed
 
 from examples.tiny_model import tiny_model
 from llmserve_env import SEED_RANGES, LLMServeWSEnv, load_task
@@ -68,6 +69,10 @@ class Sessions:
     def _with_session(self, work: Any, *given: Any) -> Any:
         env = self._free.get()
         try:
+            return work(env, *given)
+        except (ConnectionClosed, OSError):
+            # A connection may have been closed while the model was busy. The client opens a new one, and all work
+            # begins with a reset, so it can simply be done again.
             return work(env, *given)
         finally:
             self._free.put(env)

@@ -59,6 +59,7 @@ LAYERS: dict[str, set[str]] = {
 DOORS: dict[str, tuple[str, ...]] = {
     "aiconfigurator_core": ("llmserve_env/profiles/",),
     "fastapi": ("llmserve_env/server/",),
+    "fastmcp": ("llmserve_env/server/mcp_tools.py",),
     "gymnasium": (
         "llmserve_env/env/",
         "llmserve_env/gym_envs/",

@@ -57,6 +57,7 @@ class LLMServeEnvironment(Environment):
         self._episode_id = ""
         self._score: float | None = None
         self._reset_s = math.inf
+        self._mcp_server: Any = None
 
     def reset(
         self,
@@ -172,6 +173,16 @@ class LLMServeEnvironment(Environment):
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         return self.list_tasks(split)[start:stop]
+
+    @property
+    def mcp_server(self) -> Any:
+        """The MCP tools of this session, which OpenEnv serves at `/mcp`; made when they are first asked for."""
+        if self._mcp_server is None:
+            # Loading FastMCP takes longer than most sessions, which never ask for it.
+            from llmserve_env.server.mcp_tools import mcp_server
+
+            self._mcp_server = mcp_server(self)
+        return self._mcp_server
 
     def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         """One-click actions of OpenEnv's console."""
