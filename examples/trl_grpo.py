@@ -86,7 +86,7 @@ class Sessions:
         if action is None:
             return 0.0
         knobs = {**self._reach(env, moment)[-1]["metadata"]["knobs"], **action}
-        rewards = [env.step(knobs).reward for _ in range(WINDOWS_REWARDED)]
+        rewards: list[float] = [env.step(knobs).reward for _ in range(WINDOWS_REWARDED)]
         return (sum(rewards) / len(rewards) + 1.0) / 2.0
 
 
