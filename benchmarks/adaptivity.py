@@ -1,8 +1,8 @@
 """Is there something to learn? `python -m benchmarks.adaptivity [--json] [--search]`.
 
-Scores on evaluation seeds, which no search has seen: a random agent, vLLM's defaults, the best constant, a reactive
-rule and the best adaptive control known; what each knob adds of its own; and a sweep of each knob with the others at
-their defaults. `--search` finds rules and constants again instead of using the kept ones.
+Scores on evaluation seeds, which no search has seen: a random agent, the default knobs, vLLM's defaults, the best
+constant, a reactive rule and the best adaptive control known; what each knob adds of its own; and a sweep of each knob
+with the others at their defaults. `--search` finds rules and constants again instead of using the kept ones.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from llmserve_env.evaluation.statistics import summarise
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.tasks.task import Task
 
+DEFAULTS = ("default_knobs", "vllm_defaults")
 NUM_SEEDS = 24
 NUM_SWEEP_SEEDS = 4
 KV_CONSTANTS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8)
@@ -83,7 +84,7 @@ def own_gains(task: Task, rule: Rule, adaptive: float, span: float, num_seeds: i
 
 
 def sweep(task: Task) -> list[dict[str, Any]]:
-    """Each active knob over its levels, the others at vLLM's defaults."""
+    """Each active knob over its levels, the others at their defaults."""
     rows = []
     for knob in task.knob_table:
         if knob.name not in task.knobs.active:
@@ -106,7 +107,7 @@ def examine(task: Task, num_seeds: int) -> dict[str, Any]:
     rule = Rule.from_mapping(kept["adaptive"])
     agents: dict[str, Agent] = {
         "random": make_agent("random"),
-        "static": make_agent("static"),
+        **{name: make_agent(name) for name in DEFAULTS},
         "best_constant": ConstantAgent(task.knobs_from_mapping(kept["constant"])),
         "reactive": RuleAgent(Rule.from_mapping(kept["reactive"]), foresight=False),
         "best_adaptive": RuleAgent(rule, foresight=True),
@@ -125,7 +126,7 @@ def as_text(report: dict[str, Any]) -> str:
     lines = []
     for name, task in report["tasks"].items():
         lines += [f"### {name}", "", "| control | score | 95 % interval | return |", "|---|---|---|---|"]
-        for agent in ("random", "static", "best_constant", "reactive", "best_adaptive"):
+        for agent in ("random", *DEFAULTS, "best_constant", "reactive", "best_adaptive"):
             row = task[agent]
             low, high = row["ci95"]
             lines.append(f"| {agent} | {row['mean']:.3f} | {low:.3f} to {high:.3f} | {row['return']['mean']:.1f} |")

@@ -84,7 +84,7 @@ else:
         "ServeAction",
         __base__=KnobAction,
         __module__=__name__,
-        __doc__="The knobs for the next window. Fields left out take vLLM's defaults; nothing is clamped.",
+        __doc__="The knobs for the next window. Fields left out take defaults (batch cap: 32); nothing is clamped.",
         **{knob.name: _wire_field(knob) for knob in KNOBS},
     )
 

@@ -46,5 +46,5 @@ def test_loading_a_task_compiles_nothing() -> None:
 
 def test_the_public_names_play_and_grade_an_episode() -> None:
     task = llmserve_env.load_task("static_workload")
-    played = llmserve_env.play(llmserve_env.make_agent("static"), task, [1])[0]
+    played = llmserve_env.play(llmserve_env.make_agent("default_knobs"), task, [1])[0]
     assert llmserve_env.grade(played.log()) == llmserve_env.grade_episode(played)

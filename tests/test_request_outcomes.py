@@ -87,7 +87,7 @@ def test_an_episode_and_its_batch_have_the_same_outcomes() -> None:
     alone.reset(3)
     for _ in range(task.steps):
         alone.step(task.default_knobs)
-    side_by_side = play(make_agent("static"), task, [2, 3])[1]
+    side_by_side = play(make_agent("default_knobs"), task, [2, 3])[1]
     assert request_figures(alone.played().requests) == request_figures(side_by_side.requests)
 
 
@@ -96,7 +96,7 @@ def test_promises_of_tpot_and_end_to_end_come_from_the_classes() -> None:
     [service] = task.workload.classes
     changed = {**service.model_dump(), "tpot_slo_ms": 12.5, "e2e_slo_ms": 4000.0}
     task = with_changes(task, steps=60, workload={"classes": [changed]})
-    found = play(make_agent("static"), task, [1])[0].requests
+    found = play(make_agent("default_knobs"), task, [1])[0].requests
     assert set(found.tpot_slo_ms) == {12.5}
     figures = request_figures(found)
     assert figures.tpot.within_slo == np.mean(found.tpot_ms[~np.isnan(found.tpot_ms)] <= 12.5)

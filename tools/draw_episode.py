@@ -21,8 +21,8 @@ from llmserve_env.workloads import schedule
 
 TASK = "bursty_workload"
 SEED = SEED_RANGES["evaluation"][0]
-COLOURS = {"static": "#b5651d", "ppo": "#1f5fa8"}
-LABELS = {"static": "vLLM's defaults", "ppo": "trained PPO"}
+COLOURS = {"default_knobs": "#b5651d", "ppo": "#1f5fa8"}
+LABELS = {"default_knobs": "default knobs (batch 32)", "ppo": "trained PPO"}
 OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "episode.png"
 
 

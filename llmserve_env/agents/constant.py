@@ -1,4 +1,4 @@
-"""Agents that set the knobs once: `static` as vLLM starts, `tuned` as a committed search found best for each task."""
+"""Agents that set the knobs once: to the environment's defaults, to vLLM's, or to what a search found best."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.engine.knobs import default_knobs
+from llmserve_env.engine.knobs import default_knobs, named
 from llmserve_env.errors import VersionMismatchError, WeightsNotFoundError
+from llmserve_env.profiles.store import load_profile
+from llmserve_env.profiles.vllm_defaults import vllm_defaults
 from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -42,14 +44,35 @@ class ConstantAgent:
         return np.tile(self._knobs, (view.num_episodes, 1))
 
 
-class StaticAgent(ConstantAgent):
-    """vLLM's defaults."""
+class DefaultKnobsAgent(ConstantAgent):
+    """The environment's defaults, which an action takes for every field that it leaves out."""
 
     def __init__(self) -> None:
-        super().__init__(default_knobs(), "static")
+        super().__init__(default_knobs(), "default_knobs")
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         self._knobs = task.default_knobs
+
+
+class VllmDefaultsAgent(ConstantAgent):
+    """What `vllm serve` starts with on the task's GPU."""
+
+    def __init__(self) -> None:
+        super().__init__(default_knobs(), "vllm_defaults")
+
+    def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
+        self._knobs = vllm_default_knobs(task)
+
+
+def vllm_default_knobs(task: Task) -> Array:
+    """VLLM's batch limits as knobs, as far as the task's deployment lets them go; the other knobs are off."""
+    limits = vllm_defaults(load_profile(task.deployment.profile).gpu)
+    wanted = {"batch_cap": limits.max_num_seqs, "token_budget": limits.max_num_batched_tokens}
+    knobs = task.default_knobs
+    for knob in task.knob_table:
+        if knob.name in wanted:
+            named(knobs)[knob.name] = min(wanted[knob.name], knob.high)
+    return knobs
 
 
 class TunedAgent(ConstantAgent):

@@ -98,7 +98,7 @@ class ClairvoyantAgent(PlannerAgent):
 
 
 def known_constant(task: Task) -> Array:
-    """The tuned constant, which plans vary; vLLM's defaults for tasks without one."""
+    """The tuned constant, which plans vary; the environment's defaults for tasks without one."""
     try:
         return tuned_knobs(task)
     except WeightsNotFoundError:

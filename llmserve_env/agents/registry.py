@@ -34,11 +34,19 @@ AGENTS = {
         does="`action_space.sample()` of the default Gymnasium id at every step, from its own random stream",
         sees="nothing",
     ),
-    "static": AgentEntry(
+    "default_knobs": AgentEntry(
         "constant",
-        "StaticAgent",
-        title="Defaults",
-        does="vLLM's defaults: batch cap 32, KV budget 1.0, no drafts, FP16, no split, no priorities",
+        "DefaultKnobsAgent",
+        title="Default knobs",
+        does="the environment's defaults: batch cap 32, KV budget 1.0, no drafts, FP16, no split, no priorities",
+        sees="nothing",
+    ),
+    "vllm_defaults": AgentEntry(
+        "constant",
+        "VllmDefaultsAgent",
+        title="vLLM's defaults",
+        does="what `vllm serve` starts with on the task's GPU: batch cap 256 or 1,024 (at most 512 here), the rest as "
+        "`default_knobs`",
         sees="nothing",
     ),
     "tuned": AgentEntry(
@@ -94,17 +102,26 @@ AGENTS = {
 }
 
 AGENT_NAMES = tuple(AGENTS)
+FORMER_NAMES = {"static": "default_knobs"}
+"""Names that commands and clients still accept."""
 CEILINGS = ("clairvoyant",)
 """Agents that see the traffic to come: upper bounds, not competitors."""
+_BLIND = ("random", "default_knobs", "vllm_defaults", "tuned")
 BENCHMARKED = {
-    "core": ("random", "static", "tuned", "heuristic", "ppo", "ppo_generalist", "planner", "clairvoyant"),
-    "extended": ("random", "static", "tuned", "heuristic", "planner", "clairvoyant"),
+    "core": (*_BLIND, "heuristic", "ppo", "ppo_generalist", "planner", "clairvoyant"),
+    "extended": (*_BLIND, "heuristic", "planner", "clairvoyant"),
 }
 """Agents of the published table of each suite, in its order. No policy is shipped for the extended suite."""
 
 
+def current_name(name: str) -> str:
+    """The name of an agent today, for a name that may be a former one."""
+    return FORMER_NAMES.get(name, name)
+
+
 def make_agent(name: str, **options: Any) -> Agent:
     """A new agent of this name; what it lacks (weights, a key) is an error, never another agent."""
+    name = current_name(name)
     if name not in AGENTS:
         raise ConfigError(f"there is no agent {name!r}; known: {', '.join(AGENT_NAMES)}")
     entry = AGENTS[name]

@@ -37,7 +37,9 @@ def add_parser(subparsers: Any) -> None:
         help="multiples of the task's rate, one run each",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of consecutive seeds (default: 1)")
-    parser.add_argument("--agent", default="static", metavar="NAME", help="agent that plays on both (default: static)")
+    parser.add_argument(
+        "--agent", default="default_knobs", metavar="NAME", help="who plays on both (default: default_knobs)"
+    )
     parser.add_argument("--steps", type=int, metavar="N", help="windows to play (default: the task's number of steps)")
     parser.add_argument("--windows", action="store_true", help="print every window")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the first seed at all loads")

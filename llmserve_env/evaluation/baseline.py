@@ -17,7 +17,7 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 if TYPE_CHECKING:
     from llmserve_env.agents.llm_settings import LlmSettings
 
-BASELINE_AGENTS = ("static", "heuristic")
+BASELINE_AGENTS = ("default_knobs", "heuristic")
 BASELINE_SEED = 42
 
 

@@ -21,7 +21,7 @@ from llmserve_env.evaluation.plots import (
 from llmserve_env.evaluation.report import Provenance, Summaries, latency_table, pool_requests, text_table
 from llmserve_env.tasks.task import Task
 
-BASELINE = "static"
+BASELINE = "default_knobs"
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "img{max-width:100%}figure{margin:2rem 0}pre{overflow-x:auto;background:#f5f5f5;padding:1rem}"

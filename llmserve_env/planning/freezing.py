@@ -1,6 +1,6 @@
 """Freeze the references of a task: the two ends of its score, computed and written beside its file.
 
-The floor is what a random agent reaches, or what vLLM's defaults reach for the components in `grader.from_baseline`.
+The floor is what a random agent reaches, or what `default_knobs` reaches for the components in `grader.from_baseline`.
 The optimum is, per component, the better of two controls: the constant with the highest reward, and the clairvoyant
 planner, which knows the traffic to come and plans around that constant. Both ends are means over reference seeds.
 The definition is the same for every task, shipped or not.
@@ -45,7 +45,7 @@ def freeze(
         raise ConfigError(f"{task.id} was not read from a file, so its references have no place; save it as YAML")
     runner = runner or Threads()
     seeds = SEED_RANGES["references"][:num_seeds]
-    baseline = outcome_of(play_agent("static", task, seeds, runner)).components
+    baseline = outcome_of(play_agent("default_knobs", task, seeds, runner)).components
     floor = outcome_of(play_agent("random", task, seeds, runner)).components
     floor |= {name: baseline[name] for name in task.grader.from_baseline}
     best = halve(task, lambda outcome: outcome.reward, runner=runner).best.knobs
@@ -80,7 +80,7 @@ def _provenance(task: Task, seeds: range, num_ceiling_seeds: int, constant: Arra
     return {
         "command": f"{freeze_command(task)} --seeds {len(seeds)} --ceiling-seeds {num_ceiling_seeds}",
         "commit": commit_of(Path(__file__).resolve().parent),
-        "floor": f"random agent, seeds {seeds.start}..{seeds.stop - 1}; vLLM defaults for grader.from_baseline",
+        "floor": f"random agent, seeds {seeds.start}..{seeds.stop - 1}; default_knobs for grader.from_baseline",
         "optimum": "per component the better of the best constant by reward (same seeds) and the clairvoyant planner "
         f"around that constant (seeds {ceiling.start}..{ceiling.stop - 1})",
         "constant": mapping_from_knobs(constant),

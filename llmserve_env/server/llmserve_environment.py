@@ -187,7 +187,7 @@ class LLMServeEnvironment(Environment):
     def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         """One-click actions of OpenEnv's console."""
         return [
-            ("vLLM defaults", {}),
+            ("defaults", {}),
             ("larger batch", {"batch_cap": 96}),
             ("less memory", {"batch_cap": 96, "kv_budget_fraction": 0.5}),
             ("speculate", {"batch_cap": 64, "speculation_depth": 2}),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
-from llmserve_env.agents.registry import AGENTS, make_agent
+from llmserve_env.agents.registry import AGENTS, current_name, make_agent
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
 from llmserve_env.env.observation import observe
@@ -80,6 +80,7 @@ def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
 
 def agent_for(name: str, session: Session) -> Agent:
     """An agent in the state it would have if it had watched the session from the start, rebuilt by replay."""
+    name = current_name(name)
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
     past, watched = session.episode, Episode(session.episode.task)

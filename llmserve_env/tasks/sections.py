@@ -91,7 +91,7 @@ class GraderSpec(Part):
 
     weights: dict[ComponentName, Fraction]
     from_baseline: tuple[ComponentName, ...] = ()
-    """Components measured from vLLM's defaults up, instead of from a random agent's figures."""
+    """Components measured from `default_knobs` up, instead of from a random agent's figures."""
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> GraderSpec:

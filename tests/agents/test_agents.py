@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 from llmserve_env.agents.agent import view_of
-from llmserve_env.agents.constant import ConstantAgent
+from llmserve_env.agents.constant import ConstantAgent, vllm_default_knobs
 from llmserve_env.agents.heuristic import HeuristicAgent
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import AGENT_NAMES, BENCHMARKED, CEILINGS, make_agent
 from llmserve_env.engine.knobs import NAMES, named
 from llmserve_env.errors import ConfigError, LLMServeError, WeightsNotFoundError
+from llmserve_env.profiles.store import load_profile
+from llmserve_env.profiles.vllm_defaults import VllmDefaults, vllm_defaults
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.catalog import SUITES, load_task
+from llmserve_env.tasks.variants import on_fleet
 from tests.agents.playing import batch_of, begin, rewards, view
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="random, static, tuned"):
+    with pytest.raises(ConfigError, match="random, default_knobs, vllm_defaults, tuned"):
         make_agent("oracle")
 
 
@@ -58,11 +61,31 @@ def test_random_actions_stay_in_range_and_differ_between_episodes() -> None:
     assert not np.array_equal(drawn[:, 0], drawn[:, 1])
 
 
-def test_static_keeps_the_defaults() -> None:
-    agent = make_agent("static")
+def test_default_knobs_keeps_the_defaults() -> None:
+    agent = make_agent("default_knobs")
     seen = view()
     agent.reset(seen.task, [stream(0, POLICY_STREAM)])
     assert agent.act(seen)[0].tolist() == seen.task.default_knobs.tolist()
+
+
+def test_the_former_name_of_the_defaults_is_still_accepted() -> None:
+    assert make_agent("static").name == "default_knobs"
+
+
+@pytest.mark.parametrize(
+    ("profile", "seqs", "tokens"),
+    [
+        ("a100-40gb.llama-3-8b", 256, 2_048),
+        ("a100-80gb.llama-3-8b", 256, 2_048),
+        ("h100-80gb.llama-3-8b", 1_024, 8_192),
+        ("h200-141gb.llama-3-8b", 1_024, 8_192),
+    ],
+)
+def test_vllm_defaults_follow_the_card_as_in_vllm(profile: str, seqs: int, tokens: int) -> None:
+    assert vllm_defaults(load_profile(profile).gpu) == VllmDefaults(seqs, tokens)
+    knobs = named(vllm_default_knobs(on_fleet(load_task("static_workload"), 1, profile)))
+    assert knobs["batch_cap"] == min(seqs, 512), "the knob goes up to 512"
+    assert knobs["token_budget"] == 2_048, "no knob exceeds what the task's engine was started with"
 
 
 class TestHeuristicRules:
@@ -102,9 +125,8 @@ class TestHeuristicRules:
 
 
 def test_the_heuristic_beats_the_defaults_where_everything_acts() -> None:
-    paid = [
-        rewards(make_agent(name), "adversarial_multitenant", [8], steps=80).sum() for name in ("heuristic", "static")
-    ]
+    names = ("heuristic", "default_knobs")
+    paid = [rewards(make_agent(name), "adversarial_multitenant", [8], steps=80).sum() for name in names]
     assert paid[0] > paid[1]
 
 

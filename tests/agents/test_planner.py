@@ -100,9 +100,9 @@ def test_an_episode_is_planned_the_same_alone_as_in_a_batch() -> None:
 def test_the_clairvoyant_plays_against_what_really_comes() -> None:
     agent = planner.ClairvoyantAgent()
     paid = rewards(agent, "bursty_workload", [8], steps=15)
-    from llmserve_env.agents.constant import StaticAgent
+    from llmserve_env.agents.constant import DefaultKnobsAgent
 
-    assert paid.mean() > rewards(StaticAgent(), "bursty_workload", [8], steps=15).mean()
+    assert paid.mean() > rewards(DefaultKnobsAgent(), "bursty_workload", [8], steps=15).mean()
 
 
 def test_a_pool_follows_its_use_unless_its_plan_says_otherwise() -> None:

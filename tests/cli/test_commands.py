@@ -40,7 +40,7 @@ def test_root_scripts_are_short(script: str) -> None:
 
 
 def test_evaluate_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.main(["--agent", "static", "random", "--task", "1", "--episodes", "2"]) == 0
+    assert evaluate.main(["--agent", "default_knobs", "random", "--task", "1", "--episodes", "2"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("static_workload") == 4, "a row per agent: of scores, and of latencies"
     assert "95 % interval" in printed
@@ -50,10 +50,10 @@ def test_evaluate_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_evaluate_writes_json_csv_and_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: tmp_path / f"report.{name}" for name in ("json", "csv", "html")}
     options = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    assert evaluate.main(["--agent", "static", "--task", "static_workload", "--episodes", "2", *options]) == 0
+    assert evaluate.main(["--agent", "default_knobs", "--task", "static_workload", "--episodes", "2", *options]) == 0
     data = json.loads(files["json"].read_text(encoding="utf-8"))
     assert data["seeds"] == "301000..301001"
-    assert data["command"] == "python evaluate.py --agent static --task static_workload --episodes 2"
+    assert data["command"] == "python evaluate.py --agent default_knobs --task static_workload --episodes 2"
     low, high = data["tasks"]["static_workload"]["score"]["ci95"]
     assert low <= data["tasks"]["static_workload"]["score"]["mean"] <= high
     assert len(files["csv"].read_text(encoding="utf-8").splitlines()) == 3
@@ -61,7 +61,10 @@ def test_evaluate_writes_json_csv_and_html(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_json_without_a_file_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.main(["--agent", "static", "--task", "1", "--episodes", "1", "--seed-start", "9", "--json"]) == 0
+    assert (
+        evaluate.main(["--agent", "default_knobs", "--task", "1", "--episodes", "1", "--seed-start", "9", "--json"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["seeds"] == "9..9"
 
 
@@ -85,7 +88,7 @@ def test_missing_weights_are_an_error_and_status_2(
     ],
 )
 def test_mistakes_are_named(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate.main(["--agent", "static", *options]) == 2
+    assert evaluate.main(["--agent", "default_knobs", *options]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -131,7 +134,7 @@ def test_baseline_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> 
         assert main(["baseline", "--mode", "deterministic", "--task", "1"]) == 0
         reports.append(capsys.readouterr().out)
     assert reports[0] == reports[1]
-    assert set(json.loads(reports[0])["tasks"]["static_workload"]) == {"static", "heuristic"}
+    assert set(json.loads(reports[0])["tasks"]["static_workload"]) == {"default_knobs", "heuristic"}
 
 
 def test_baseline_of_a_model_reports_what_it_used(
@@ -154,7 +157,7 @@ def test_benchmark_rewrites_the_table_of_a_document(tmp_path: Path, capsys: pyte
 
     document = tmp_path / "README.md"
     document.write_text(f"{START}\n{END}\n", encoding="utf-8")
-    options = ["--agent", "static", "random", "--episodes", "1", "--readme", str(document)]
+    options = ["--agent", "default_knobs", "random", "--episodes", "1", "--readme", str(document)]
     assert main(["benchmark", *options]) == 0
     assert "| `random` |" in document.read_text(encoding="utf-8")
     assert main(["benchmark", *options]) == 0

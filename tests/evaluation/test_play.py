@@ -49,8 +49,8 @@ def test_an_episode_played_in_a_batch_is_the_episode_played_alone() -> None:
 
 
 def test_a_played_episode_adds_up_to_the_totals_of_the_live_one() -> None:
-    played = play(make_agent("static"), load_task("static_workload"), [7])[0]
-    live = live_episode("static", "static_workload", 7)
+    played = play(make_agent("default_knobs"), load_task("static_workload"), [7])[0]
+    live = live_episode("default_knobs", "static_workload", 7)
     totals = played.totals()
     assert totals == state_of(live)["totals"]
     assert totals["cost_usd"] == live.batch.control[0]["cost_so_far_usd"] > 0.0
@@ -58,7 +58,7 @@ def test_a_played_episode_adds_up_to_the_totals_of_the_live_one() -> None:
 
 
 def test_pieces_and_played_episodes_travel_between_processes() -> None:
-    piece = PlayPiece("static", load_task("static_workload"), (7,))
+    piece = PlayPiece("default_knobs", load_task("static_workload"), (7,))
     there = ForkingPickler.loads(ForkingPickler.dumps(piece))
     back = ForkingPickler.loads(ForkingPickler.dumps(play_piece(there)[0]))
     here = play_piece(piece)[0]
@@ -70,10 +70,10 @@ def test_pieces_and_played_episodes_travel_between_processes() -> None:
 def test_given_traffic_replaces_that_of_the_seed() -> None:
     task = load_task("static_workload")
     requests = sample(task.workload, 11)
-    given = play(make_agent("static"), task, [3], [requests])[0]
-    drawn = play(make_agent("static"), task, [11])[0]
+    given = play(make_agent("default_knobs"), task, [3], [requests])[0]
+    drawn = play(make_agent("default_knobs"), task, [11])[0]
     assert given.totals()["arrived"] == drawn.totals()["arrived"]
-    assert given.totals()["arrived"] != play(make_agent("static"), task, [3])[0].totals()["arrived"]
+    assert given.totals()["arrived"] != play(make_agent("default_knobs"), task, [3])[0].totals()["arrived"]
 
 
 def test_a_result_is_what_replaying_its_log_gives() -> None:
@@ -87,7 +87,7 @@ def test_a_result_is_what_replaying_its_log_gives() -> None:
 
 
 def test_threads_and_sizes_of_pieces_change_nothing() -> None:
-    agents, tasks, seeds = ["random", "static"], [load_task("static_workload")], [300_000, 300_001, 300_002]
+    agents, tasks, seeds = ["random", "default_knobs"], [load_task("static_workload")], [300_000, 300_001, 300_002]
     one = evaluate(agents, tasks, seeds, Threads(1), size=3)
     other = evaluate(agents, tasks, seeds, Threads(2), size=1)
     assert one == other

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.constant import StaticAgent
+from llmserve_env.agents.constant import DefaultKnobsAgent
 from llmserve_env.agents.llm import LlmAgent
 from llmserve_env.agents.llm_settings import LlmSettings
 from llmserve_env.evaluation.play import play
@@ -48,9 +48,9 @@ def test_golden_lines() -> None:
 
 def test_an_episode_has_a_start_a_line_per_step_and_an_end() -> None:
     task = load_task("static_workload")
-    lines = list(play_lines(StaticAgent(), task, 42, "static"))
+    lines = list(play_lines(DefaultKnobsAgent(), task, 42, "default_knobs"))
     assert [line.split(" ")[0] for line in lines] == ["[START]", *["[STEP]"] * task.steps, "[END]"]
-    score = grade_episode(play(StaticAgent(), task, [42])[0]).score
+    score = grade_episode(play(DefaultKnobsAgent(), task, [42])[0]).score
     assert f"success=true steps={task.steps} score={score:.3f} " in lines[-1]
     assert lines[-2].endswith("done=true error=null")
 
@@ -90,11 +90,11 @@ def test_an_episode_of_junk_ends_without_success_and_says_why() -> None:
 
 
 def test_after_the_deadline_no_step_is_begun() -> None:
-    lines = list(play_lines(StaticAgent(), load_task("static_workload"), 42, "static", deadline_s=0.0))
+    lines = list(play_lines(DefaultKnobsAgent(), load_task("static_workload"), 42, "default_knobs", deadline_s=0.0))
     assert lines[1:] == ["[END] success=false steps=0 score=0.000 rewards="]
 
 
-class BreaksAfterTwo(StaticAgent):
+class BreaksAfterTwo(DefaultKnobsAgent):
     def act(self, view: AgentView) -> Any:
         if view.step == 2:
             raise RuntimeError("a mistake in the agent")

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def test_evaluation_on_two_processes_gives_the_same_results() -> None:
-    agents, tasks, seeds = ["static", "heuristic"], [load_task("static_workload")], [300_000, 300_001]
+    agents, tasks, seeds = ["default_knobs", "heuristic"], [load_task("static_workload")], [300_000, 300_001]
     with ray_runner(None, num_cpus=2) as runner:
         assert evaluate(agents, tasks, seeds, runner, size=1) == evaluate(agents, tasks, seeds)
 

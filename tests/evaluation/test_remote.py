@@ -25,7 +25,7 @@ from tests.server.running import RunningServer
 def test_the_view_from_the_wire_is_the_view_in_process() -> None:
     episode = Episode("bursty_workload")
     episode.reset(3)
-    knobs = make_agent("static").act(view_of(episode.batch, 0))[0]
+    knobs = make_agent("default_knobs").act(view_of(episode.batch, 0))[0]
     for _ in range(20):
         episode.step(knobs)
     wire, here = view_from_wire(episode.task, SimpleNamespace(**observe(episode))), view_of(episode.batch, 20)

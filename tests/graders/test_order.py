@@ -1,4 +1,4 @@
-"""Better control scores better: random, vLLM's defaults, a tuned constant, adaptive control."""
+"""Better control scores better: random, the default knobs, a tuned constant, adaptive control."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mean_score(agent: Agent, task_id: str) -> float:
 @pytest.mark.parametrize("task_id", BENCHMARK)
 def test_better_control_scores_better(task_id: str) -> None:
     kept = found()["tasks"][task_id]
-    random, static = (mean_score(make_agent(name), task_id) for name in ("random", "static"))
+    random, static = (mean_score(make_agent(name), task_id) for name in ("random", "default_knobs"))
     constant = mean_score(ConstantAgent(knobs_from_mapping(kept["constant"])), task_id)
     adaptive = mean_score(RuleAgent(Rule.from_mapping(kept["adaptive"]), foresight=True), task_id)
     assert random < static < constant

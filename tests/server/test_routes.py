@@ -111,7 +111,7 @@ def test_the_baseline_is_the_same_every_time(client: TestClient) -> None:
     first = client.get("/baseline", params={"task_id": "static_workload"}).json()
     assert first == client.get("/baseline", params={"task_id": 1}).json()
     assert list(first["results"]) == ["static_workload"]
-    assert {"static", "heuristic"} <= set(first["results"]["static_workload"])
+    assert {"default_knobs", "heuristic"} <= set(first["results"]["static_workload"])
 
 
 def test_an_openai_baseline_without_key_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +135,9 @@ def test_an_agent_plays_step_by_step_as_it_plays_at_once(client: TestClient) -> 
 
 def test_an_agent_stops_at_the_end_of_the_episode(client: TestClient) -> None:
     client.post("/reset", json={"session_id": "s"})
-    played = client.post("/play", json={"session_id": "s", "agent": "static", "steps": 200}).json()["steps"]
+    played = client.post("/play", json={"session_id": "s", "agent": "default_knobs", "steps": 200}).json()["steps"]
     assert (len(played), played[-1]["done"]) == (200, True)
-    assert client.post("/play", json={"session_id": "s", "agent": "static"}).json()["steps"] == []
+    assert client.post("/play", json={"session_id": "s", "agent": "default_knobs"}).json()["steps"] == []
 
 
 def test_an_unknown_agent_is_refused(client: TestClient) -> None:

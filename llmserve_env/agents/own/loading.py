@@ -19,7 +19,7 @@ import httpx
 from llmserve_env.agents.agent import Agent
 from llmserve_env.agents.own.service import TIMEOUT_S, HttpPolicy
 from llmserve_env.agents.own.simple import FunctionAgent, SimpleAgents
-from llmserve_env.agents.registry import AGENT_NAMES, make_agent
+from llmserve_env.agents.registry import AGENT_NAMES, current_name, make_agent
 from llmserve_env.errors import ConfigError
 
 FORMS = "file.py:Class, package.module:Class, onnx:policy.onnx, safetensors:FOLDER, http://host:port"
@@ -35,6 +35,7 @@ def load_agent(spec: str, **options: Any) -> Agent:
     """
     if ":" in spec:
         return own_agent(spec, **options)
+    spec = current_name(spec)
     if spec not in AGENT_NAMES:
         raise ConfigError(f"there is no agent {spec!r}; known: {', '.join(AGENT_NAMES)}; or your own: {FORMS}")
     if options.get("weights") is not None and spec not in WITH_WEIGHTS:

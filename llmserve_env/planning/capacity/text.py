@@ -83,7 +83,7 @@ def _promise_lines(task: Task, found: TaskCheck) -> list[str]:
         verdict = "feasible" if max(idle.values()) >= SAFE_ATTAINMENT else "NOT feasible for most requests: raise it"
         lines.append(
             f"  SLO {service.name}: first token within {service.ttft_slo_ms:g} ms; kept on an empty fleet: {shares} "
-            f"({verdict}); under this load {found.defaults.class_attainment[service.name]:.1%} with vLLM's defaults, "
+            f"({verdict}); under this load {found.defaults.class_attainment[service.name]:.1%} with default knobs, "
             f"{found.best.class_attainment[service.name]:.1%} with the best constant of a short search"
         )
     return lines

@@ -27,7 +27,7 @@ from llmserve_env.planning.tuning.halving import Trial, halve
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.tasks.task import Task
 
-DEFAULTS, BEST_CONSTANT = "vLLM defaults", "best constant"
+DEFAULTS, BEST_CONSTANT = "default knobs", "best constant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def gather(task: Task, options: ReportOptions, runner: Runner | None = None) -> 
     constant, trials = _best_constant(task, options, runner)
     stage("policies")
     seeds = SEED_RANGES["evaluation"][: options.num_episodes]
-    controls = [_control(DEFAULTS, play_agent("static", task, seeds, runner))]
+    controls = [_control(DEFAULTS, play_agent("default_knobs", task, seeds, runner))]
     controls.append(_control(BEST_CONSTANT, play(ConstantAgent(constant), task, seeds)))
     adaptive, reason = _adaptive(task, seeds, runner)
     controls += adaptive

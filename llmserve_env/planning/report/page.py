@@ -104,7 +104,7 @@ def summary_cards(data: ReportData) -> str:
             (f"{traffic.mean_rps:.1f} req/s", f"mean traffic, peaks of {traffic.peak_rps:.1f}"),
             (gpus, f"GPUs for {data.options.target:.0%} within SLO, cheapest tier"),
             (cost, "GPU cost per million output tokens at that size"),
-            (f"{defaults.outcome.slo_attainment:.1%}", "within SLO with vLLM's defaults"),
+            (f"{defaults.outcome.slo_attainment:.1%}", "within SLO with the default knobs"),
             (f"{constant.outcome.slo_attainment:.1%}", "within SLO with the best constant"),
             (f"{data.adaptive.outcome.slo_attainment:.1%}", f"within SLO with `{data.adaptive.name}`"),
         ]

@@ -29,7 +29,7 @@ export class Agents {
 
   // The first of some names that can play this task.
   firstOf(names) {
-    return [...names, ...PREFERRED, "static"].find((name) => this.canPlay(name));
+    return [...names, ...PREFERRED, "default_knobs"].find((name) => this.canPlay(name));
   }
 
   fill(select, chosen, isYouOffered) {

@@ -123,7 +123,7 @@ async function begin(wanted) {
   const task = wanted.task === null ? tasks[0] : tasks.find((one) => one.id === wanted.task);
   if (!task) throw new Error(`There is no task “${wanted.task}” here. Known: ${tasks.map((one) => one.id).join(", ")}.`);
   if (match?.task !== task) agents = await Agents.of(task.id);
-  const [a, b] = [wanted.a ?? agents.firstOf([]), wanted.b ?? agents.firstOf(["vllm_defaults", "static"])];
+  const [a, b] = [wanted.a ?? agents.firstOf([]), wanted.b ?? agents.firstOf(["vllm_defaults", "default_knobs"])];
   const mine = { head: wanted.head, moves: wanted.moves, played: wanted.played };
   const lanes = [new Lane(a, agents.entry(a).title, a === YOU ? mine : {}), new Lane(b, agents.entry(b).title)];
   await lanes[0].begin(task, wanted.seed);

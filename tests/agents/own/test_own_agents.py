@@ -45,7 +45,7 @@ def test_the_example_file_beats_the_defaults(tmp_path: Path) -> None:
     spec = f"{written('my_agent.py', tmp_path)}:MyAgent"
     mine, defaults = (
         [grade_episode(episode).score for episode in play(load_agent(name), TASK, [301_000, 301_001])]
-        for name in (spec, "static")
+        for name in (spec, "default_knobs")
     )
     assert min(mine) > max(defaults)
 

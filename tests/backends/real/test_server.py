@@ -110,7 +110,7 @@ def test_without_a_key_the_server_does_not_start(real_mode: None, monkeypatch: p
 def test_an_agent_joins_a_real_episode_at_its_start_only(client: TestClient) -> None:
     session = reset(client)
     step(client, session)
-    answer = client.post("/play", json={"session_id": session["session_id"], "agent": "static", "steps": 1})
+    answer = client.post("/play", json={"session_id": session["session_id"], "agent": "default_knobs", "steps": 1})
     assert answer.status_code == 422 and "at its start only" in answer.json()["detail"]
 
 

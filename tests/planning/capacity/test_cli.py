@@ -40,7 +40,10 @@ def test_capacity_prints_an_answer_per_tier(task_file: Path, capsys: pytest.Capt
         (["report", "TASK", "-o", "nowhere/report.html"], "the folder nowhere does not exist"),
         (["report", "TASK", "--trials", "0"], "--trials must be at least 1; got 0"),
         (["task", "check", "none.yaml"], "none.yaml: no such task file"),
-        (["evaluate", "--task", "TASK", "--agent", "static", "--episodes", "1"], "llmserve task freeze my_task.yaml"),
+        (
+            ["evaluate", "--task", "TASK", "--agent", "default_knobs", "--episodes", "1"],
+            "llmserve task freeze my_task.yaml",
+        ),
         (["tune", "TASK", "--task", "1"], "not both"),
         (["tune", "--task", "1", "--method", "tpe", "--ray-address", "local"], "use --method halving on a Ray cluster"),
     ],
