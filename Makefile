@@ -135,7 +135,7 @@ real-install: ## Install vLLM (CPU) and a small random model into .real: 3 GB, a
 .PHONY: real-test
 real-test: setup real-install ## Start vLLM and run the tests that need a live engine
 	LLMSERVE_REAL_PYTHON=$(abspath $(REAL))/venv/bin/python LLMSERVE_REAL_MODEL_DIR=$(abspath $(REAL))/model \
-		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/backends/real tests/pilot
+		LLMSERVE_REAL_ARTIFACTS=artifacts/real $(BIN)/python -m pytest -n 0 -m real tests/backends/real tests/pilot tests/planning/report
 
 .PHONY: real-figures
 real-figures: setup real-install ## Repeat the comparison with a live engine for docs/fidelity.md and the README

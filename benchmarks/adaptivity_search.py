@@ -101,7 +101,7 @@ def search_constants(names: tuple[str, ...] = BENCHMARK) -> None:
     for name in names:
         task = load_task(name)
         sampled = search_constant(task, NUM_CONSTANTS, NUM_SEEDS, 0)
-        best, best_score = sampled.knobs, sampled.score
+        best, best_score = sampled.knobs, sampled.score or 0.0
         for knobs in grid(task):
             score = mean_score(task, knobs, seeds)
             if score > best_score:

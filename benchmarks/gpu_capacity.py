@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_engine import SHIPPED_HOST, host_for, metrics_of, simulated_times, why_not
+from benchmarks.gpu_engine import host_for, metrics_of, simulated_times, why_not
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
 from llmserve_env.arrays import Array
-from llmserve_env.profiles.host import load_host
 from tools.recorder.plans import CAPACITY_PLAN, Run
 from tools.recorder.traffic import draw
 
@@ -124,9 +123,13 @@ def capacity_of(workload: str, figures: Figures) -> tuple[float, list[tuple[floa
 
 
 def simulated_figures(run: Run, recorded: dict[str, GpuRun]) -> dict[str, float]:
-    """Latencies of a planned run in the simulator; of the requests as they were really sent, where it was recorded."""
+    """Latencies of a planned run in the simulator; of the requests as they were really sent, where it was recorded.
+
+    The host is fitted to the recorded runs of the other workloads, so nothing is predicted from itself.
+    """
     given = recorded.get(run.name) or planned(run)
-    times = simulated_times(given, load_host(SHIPPED_HOST))
+    others = [one for one in recorded.values() if one.options["traffic"]["traffic"] != run.traffic]
+    times = simulated_times(given, host_for(given, others))
     return metrics_of(given.sent_s, *times, given.output_tokens)
 
 

@@ -78,16 +78,16 @@ class RequestOutcomes:
         limits: Array = getattr(self, f"{latency}_slo_ms")
         return limits
 
-    def decided_ms(self, latency: LatencyName) -> Array:
+    def decided_ms(self, latency: LatencyName, limit_ms: float | None = None) -> Array:
         """The latency of every request, NaN where it is still open.
 
-        A request that is under way but already later than promised counts with its age: it has missed, as it does in
-        the window's judgement.
+        A request that is under way but already later than promised (or than another limit, where one is given) counts
+        with its age: it has missed, as it does in the window's judgement.
         """
         values: Array = getattr(self, f"{latency}_ms")
         if latency == "tpot":
             return values
-        is_overdue = np.isnan(values) & (self.age_ms > self.slo_ms(latency))
+        is_overdue = np.isnan(values) & (self.age_ms > (self.slo_ms(latency) if limit_ms is None else limit_ms))
         return np.where(is_overdue, self.age_ms, values)
 
     def is_met(self, latency: LatencyName) -> Array:

@@ -15,10 +15,12 @@ from llmserve_env.errors import ConfigError, LLMServeError
 
 if TYPE_CHECKING:
     from llmserve_env.evaluation.runner import Progress, Runner
+    from llmserve_env.planning.answer.protocol import Protocol
     from llmserve_env.tasks.task import Task
 
 USER_ERROR, INTERRUPTED = 2, 130
 ALL_TASKS = "all"
+FRESH_EPISODES = 16
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,17 +65,45 @@ def named_tasks(given: str | None, file: str | None = None, suite: str | None = 
     return tuple(load_task(name) for name in names)
 
 
-def add_fleet_arguments(parser: Any) -> None:
-    """The task of a command that sizes its fleet, what share of requests must meet the SLO, and where to stop."""
-    parser.add_argument("task", metavar="TASK", help="a YAML file, or the id of a shipped task")
+def add_answer_arguments(parser: Any) -> None:
+    """How an answer about a fleet is found and verified; `protocol_of` reads them, alike for every command."""
     parser.add_argument(
         "--target",
         type=float,
         default=0.95,
         metavar="SHARE",
-        help="of each class that must meet its SLO (default: 0.95)",
+        help="of requests within the limits of their class, where the class names none (default: 0.95)",
+    )
+    parser.add_argument(
+        "--confidence", type=float, default=0.95, metavar="SHARE", help="of an accepted fleet (default: 0.95)"
     )
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
+    parser.add_argument("--profile", nargs="+", metavar="NAME", help="GPUs to choose from (default: the task's)")
+    parser.add_argument("--search-episodes", type=int, default=8, metavar="N", help="seeds of the search (default: 8)")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=FRESH_EPISODES,
+        metavar="N",
+        help=f"fresh seeds of the verification (default: {FRESH_EPISODES})",
+    )
+
+
+def protocol_of(args: argparse.Namespace) -> Protocol:
+    """The protocol that a command asks for; a value out of range is an error."""
+    from llmserve_env.planning.answer.protocol import Protocol
+    from llmserve_env.profiles.store import load_profile
+
+    for name in args.profile or ():
+        load_profile(name)
+    return Protocol(
+        target=args.target,
+        confidence=args.confidence,
+        num_search_seeds=args.search_episodes,
+        num_fresh_seeds=FRESH_EPISODES if args.episodes is None else args.episodes,
+        max_replicas=args.max_replicas,
+        profiles=tuple(args.profile or ()),
+    )
 
 
 def add_runner_arguments(parser: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from llmserve_env.cli.running import add_runner_arguments, runner_of
+from llmserve_env.cli.running import add_answer_arguments, add_runner_arguments, protocol_of, runner_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -16,9 +16,9 @@ def add_parser(subparsers: Any) -> None:
     listing.set_defaults(run=run_list)
     check = commands.add_parser(
         "check",
-        help="validate a task and show its load, feasibility and the knobs that matter",
-        description="Validate a task file and simulate it briefly: load against capacity, whether the SLOs can be met, "
-        "and how much each knob changes the outcome.",
+        help="validate a task and show its load, whether its SLOs are met, and the knobs that matter",
+        description="Validate a task file and simulate it: load against capacity, whether its fleet keeps its SLOs, "
+        "the cheapest fleet that does, and how much each knob changes the outcome.",
     )
     freeze = commands.add_parser(
         "freeze",
@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     for one in (check, freeze):
         one.add_argument("tasks", nargs="+", metavar="TASK", help="YAML files, or ids of shipped tasks")
         add_runner_arguments(one)
-    check.add_argument("--episodes", type=int, default=3, metavar="N", help="seeds per figure (default: 3)")
+    add_answer_arguments(check)
     check.set_defaults(run=run_check)
     freeze.add_argument("--seeds", type=int, default=12, metavar="N", help="reference seeds (default: 12)")
     freeze.add_argument(
@@ -52,15 +52,16 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """`llmserve task check`."""
+    from llmserve_env.planning.answer.store import answer_for
     from llmserve_env.planning.capacity.checking import check_task
     from llmserve_env.planning.capacity.text import check_text
     from llmserve_env.tasks.catalog import load_task
 
-    tasks = [load_task(name) for name in args.tasks]
+    tasks, protocol = [load_task(name) for name in args.tasks], protocol_of(args)
     with runner_of(args) as runner:
         for task in tasks:
-            runner.progress.stage(task.id)
-            print(check_text(task, check_task(task, args.episodes, runner)))
+            answer = answer_for(task, protocol, runner)
+            print(check_text(task, answer, check_task(task, answer, protocol, runner)))
     return 0
 
 

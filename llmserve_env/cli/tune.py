@@ -1,4 +1,8 @@
-"""Search for the best constant knobs of a task, for the `tuned` agent."""
+"""Search for the best constant knobs of a task, for the `tuned` agent.
+
+For a task of your own this is the configuration that keeps its promises best on its own fleet, as `capacity` and
+`report` give it. Shipped tasks are tuned for the score.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of
+from llmserve_env.cli.running import add_answer_arguments, add_runner_arguments, named_tasks, protocol_of, runner_of
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,7 +18,9 @@ if TYPE_CHECKING:
     from llmserve_env.planning.tuning.recording import TunedConstant
     from llmserve_env.tasks.task import Task
 
-METHODS = ("auto", "halving", "tpe")
+TRIAL_EPISODES = 10
+"""Seeds per trial of a search for the score."""
+METHODS = ("auto", "slo", "halving", "tpe")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,8 +32,8 @@ def add_parser(subparsers: Any) -> None:
         "--method",
         choices=METHODS,
         default="auto",
-        help="halving plays trials in parallel and prunes them; tpe is Optuna's, one trial after another "
-        "(auto: tpe for shipped tasks, halving for your own)",
+        help="slo: what keeps the promises; halving and tpe: what scores best, by trials in parallel or by Optuna's "
+        "(auto: slo for a task of your own, tpe for shipped tasks)",
     )
     parser.add_argument(
         "--trials",
@@ -35,11 +41,11 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="constants to try before refining the best (default: 160; for halving 96)",
     )
-    parser.add_argument("--episodes", type=int, default=10, metavar="N", help="tuning seeds per trial (default: 10)")
+    add_answer_arguments(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search")
     parser.add_argument("--dry-run", action="store_true", help="print the constants and leave the file unchanged")
     add_runner_arguments(parser)
-    parser.set_defaults(run=run_tune)
+    parser.set_defaults(run=run_tune, episodes=None)
 
 
 def run_tune(args: argparse.Namespace) -> int:
@@ -56,7 +62,15 @@ def run_tune(args: argparse.Namespace) -> int:
 def _method(args: argparse.Namespace, task: Task) -> str:
     if args.method != "auto":
         return str(args.method)
-    return "tpe" if task.own_file is None else "halving"
+    return "tpe" if task.own_file is None else "slo"
+
+
+def _tune_for_promises(args: argparse.Namespace, task: Task, runner: Runner) -> None:
+    """Find or read the task's answer, which is stored beside it with the constant of the `tuned` agent."""
+    from llmserve_env.planning.answer.store import answer_for
+    from llmserve_env.planning.capacity.text import tune_text
+
+    print(tune_text(task, answer_for(task, protocol_of(args), runner)))
 
 
 def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
@@ -66,6 +80,10 @@ def _tune(args: argparse.Namespace, task: Task, runner: Runner) -> None:
     from llmserve_env.planning.tuning.recording import record
 
     method = _method(args, task)
+    if method == "slo":
+        _tune_for_promises(args, task, runner)
+        return
+    args = argparse.Namespace(**{**vars(args), "episodes": args.episodes or TRIAL_EPISODES})
     trials = args.trials or {"halving": 96, "tpe": 160}[method]
     runner.progress.stage(task.id)
     if task.own_file is not None and (written := ensure_references(task, runner)):

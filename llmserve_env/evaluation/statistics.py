@@ -46,6 +46,28 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(mean, iqm, (float(interval.low), float(interval.high)))
 
 
+def ratio_interval(
+    numerators: Sequence[float], denominators: Sequence[float], confidence: float
+) -> tuple[float, float]:
+    """Two one-sided bounds of a ratio of sums over independent episodes, each of which holds with this confidence.
+
+    The episodes are the independent draws, not their requests, which share queues. The spread between episodes is that
+    of the ratio estimator; where the ratio is a share of events, it is at least that of independent events.
+    """
+    above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
+    n, total = len(below), float(below.sum())
+    ratio = float(above.sum() / total) if total else float("nan")
+    if not np.isfinite(ratio):
+        return ratio, ratio
+    residuals = above - ratio * below
+    spread = float(np.sqrt(n / (n - 1) * np.square(residuals).sum())) / total if n > 1 else float("inf")
+    if 0.0 <= ratio <= 1.0 and np.all(above <= below):
+        # Without a single miss the chance of one is still about 1 in `total`.
+        spread = max(spread, float(np.sqrt(max(ratio * (1.0 - ratio), (1.0 - 1.0 / total) / total) / total)))
+    margin = spread * float(stats.t.ppf(confidence, max(n - 1, 1)))
+    return ratio - margin, ratio + margin
+
+
 def gap_closed(score: float, low: float, high: float) -> float | None:
     """How far `score` gets from `low` to `high`, as a fraction; None where there is no gap."""
     return (score - low) / (high - low) if high > low else None

@@ -11,6 +11,7 @@ Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0.0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(strict=True, ge=0.0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0.0, le=1.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
 

@@ -19,14 +19,22 @@ sources:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from llmserve_env.workloads.arrivals import Arrivals, RateSeries, peak_rps
 from llmserve_env.workloads.distributions import DurationDistribution, OutputDistribution, TokenDistribution
-from llmserve_env.workloads.parts import Count, Finite, Fraction, Name, NonNegative, Part, Positive
+from llmserve_env.workloads.parts import Count, Finite, Fraction, Name, NonNegative, Part, Positive, Share
 from llmserve_env.workloads.problems import config_error
 
 MAX_CLASSES = 8
@@ -34,7 +42,16 @@ MAX_TURNS = 256
 MAX_REQUESTS = 20_000_000
 """Largest number of rows of a table; a table of this size takes about 2 GB."""
 SHARE_TOLERANCE = 1e-6
-_OPTIONAL_SLOS = ("tpot_slo_ms", "e2e_slo_ms")
+_OPTIONAL_SLOS = ("tpot_slo_ms", "e2e_slo_ms", "slo_share", "slo_percentiles")
+_PERCENTILE = re.compile(r"(ttft|tpot|e2e)_(?:mean|p(\d{1,2}(?:\.\d+)?))_ms")
+
+
+def parse_percentile(name: str) -> tuple[str, float | None] | None:
+    """Latency and percentile (None for the mean) of a name such as `ttft_p99_ms`; None for any other name."""
+    found = _PERCENTILE.fullmatch(name)
+    if found is None or (found[2] is not None and float(found[2]) <= 0.0):
+        return None
+    return found[1], None if found[2] is None else float(found[2])
 
 
 class ServiceClass(Part):
@@ -47,14 +64,32 @@ class ServiceClass(Part):
     """Promised time per output token after the first."""
     e2e_slo_ms: Positive | None = None
     """Promised time to the last token."""
+    slo_share: Share | None = None
+    """Share of requests that must be within these three; the command's target when not given."""
+    slo_percentiles: tuple[tuple[str, Positive], ...] = ()
+    """Promises about all requests of the class: a mapping such as {ttft_p99_ms: 2000, tpot_mean_ms: 40}."""
     patience_s: Positive | None = None
     """How long a client waits for its first token; null for no limit."""
+
+    @field_validator("slo_percentiles", mode="before")
+    @classmethod
+    def _are_known(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            raise ValueError(f"must be a mapping such as {{ttft_p99_ms: 2000}}; got {type(given).__name__}")
+        for name in map(str, given):
+            if parse_percentile(name) is None:
+                raise ValueError(
+                    f"unknown {name!r}; allowed: ttft, tpot or e2e, then a percentile or mean, as in ttft_p99_ms, "
+                    "tpot_mean_ms, e2e_p99.9_ms"
+                )
+        return tuple((str(name), limit_ms) for name, limit_ms in given.items())
 
     @model_serializer(mode="wrap")
     def _without_unset_promises(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Promises that are not made are not written: digests of tasks do not depend on fields they do not use."""
         data: dict[str, Any] = serialise(self)
-        return {name: value for name, value in data.items() if name not in _OPTIONAL_SLOS or value is not None}
+        data["slo_percentiles"] = dict(self.slo_percentiles)
+        return {name: value for name, value in data.items() if name not in _OPTIONAL_SLOS or value}
 
 
 class Acceptance(Part):

@@ -33,7 +33,7 @@ from llmserve_env.env.kernels import CONTROL_DTYPE
 from llmserve_env.env.spaces import ActionCodec, observation_space
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.models import ServeAction
-from llmserve_env.planning.report.flags import vllm_flags
+from llmserve_env.planning.report.flags import serving
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import parse_task
 from tests.architecture import python_files
@@ -113,8 +113,12 @@ def test_every_launch_flag_of_the_table_is_in_the_command() -> None:
     busy = task.knobs_from_mapping(
         {"speculation_depth": 2, "quantization_tier": "INT8", "priority_routing": True, "batch_cap": 96}
     )
-    names = [flag.name for flag in vllm_flags(task, busy)]
-    assert {row.flag for row in KNOBS if row.flag} <= set(names)
+    found = serving(task, busy)
+    assert found is not None
+    names = [flag.name for flag in found.flags]
+    # The precision is that of the checkpoint, which vLLM reads from its config.
+    assert {row.flag for row in KNOBS if row.flag and row.kind != "tier"} <= set(names)
+    assert "w8a8" in found.model
     assert len(names) == len(set(names))
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from llmserve_env.evaluation.play import play_agent
 from llmserve_env.evaluation.runner import Runner, Threads
-from llmserve_env.planning.capacity.replicas import find_capacity
+from llmserve_env.planning.answer.protocol import Protocol
+from llmserve_env.planning.answer.search import find_answer
 from llmserve_env.planning.tuning.halving import halve
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
@@ -62,11 +63,11 @@ def test_an_error_of_a_piece_comes_through() -> None:
 def findings(task: Task, runner: Runner) -> tuple[object, ...]:
     """Everything the commands compute on a runner, as plain figures."""
     tuned = halve(task, lambda outcome: outcome.reward, num_configurations=6, num_seeds=2, runner=runner)
-    fleets = find_capacity(task, tiers=(0, 1), max_replicas=3, num_episodes=1, runner=runner)
+    answer = find_answer(task, Protocol(num_search_seeds=2, num_fresh_seeds=2, max_replicas=3), runner)
     episodes = play_agent("heuristic", task, [300_000, 300_001], runner)
     return (
         [(trial.knobs.tolist(), trial.outcome) for trial in tuned.trials],
-        [[(point.replicas, point.outcome) for point in one.points] for one in fleets],
+        answer.model_dump(),
         [(episode.seed, episode.totals(), episode.trajectory.terms.tobytes()) for episode in episodes],
     )
 

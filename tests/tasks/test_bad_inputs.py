@@ -43,6 +43,7 @@ def drop(*path: str | int) -> Callable[[Fields], None]:
 
 SOURCE = ("workload", "sources", 0)
 KIND = (*SOURCE, "kinds", 0)
+CLASS = ("workload", "classes", 0)
 
 BAD_TASKS: list[tuple[Callable[[Fields], None], str, str]] = [
     (drop("id"), "id", "Field required"),
@@ -56,6 +57,11 @@ BAD_TASKS: list[tuple[Callable[[Fields], None], str, str]] = [
     (put("workload", "horizon_s", value=10), "workload.horizon_s", "must cover 40 s"),
     (put("workload", "classes", value=[]), "workload.classes", "at least 1 item"),
     (put("workload", "classes", 0, "ttft_slo_ms", value=0), "workload.classes[0].ttft_slo_ms", "greater than 0"),
+    (put(*CLASS, "tpot_slo_ms", value=-5), "workload.classes[0].tpot_slo_ms", "greater than 0"),
+    (put(*CLASS, "slo_share", value=0), "workload.classes[0].slo_share", "greater than 0"),
+    (put(*CLASS, "slo_percentiles", value={"ttft_p100_ms": 5}), "slo_percentiles", "as in ttft_p99_ms"),
+    (put(*CLASS, "slo_percentiles", value={"ttft_p99_ms": 0}), "slo_percentiles", "greater than 0"),
+    (put(*CLASS, "slo_percentiles", value=[5]), "slo_percentiles", "must be a mapping such as"),
     (put("workload", "rate_scale", value=-2), "workload.rate_scale", "greater than 0"),
     (put(*SOURCE, "arrivals", value={"kind": "magic"}), "workload.sources[0].arrivals", "'poisson'"),
     (put(*SOURCE, "arrivals", "rate_rps", value=-1), "workload.sources[0].arrivals.rate_rps", "greater than or equal"),

@@ -8,7 +8,7 @@ import pytest
 
 import llmserve_env
 from llmserve_env.graders.references import has_references, reference_for
-from llmserve_env.planning.capacity.load import tier_load
+from llmserve_env.planning.answer.load import tier_load
 from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, SUITES, known_ids, load_task, task_ids
 from llmserve_env.tasks.files import data_folder, task_files
 from llmserve_env.workloads import describe, sample

@@ -1,94 +1,73 @@
-"""Check a task before spending time on it: its load, whether its SLOs are feasible, and which knobs matter."""
+"""Check a task: its load against the fleet's capacity, and which knobs matter for its promises."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.runner import Runner, Threads
-from llmserve_env.evaluation.seeds import SEED_RANGES
-from llmserve_env.planning.capacity.load import TierLoad, tier_load
-from llmserve_env.planning.tuning.constants import Outcome, play_constants
-from llmserve_env.planning.tuning.halving import halve
+from llmserve_env.planning.answer.answer import Answer
+from llmserve_env.planning.answer.configurations import active_tiers
+from llmserve_env.planning.answer.load import TierLoad, tier_load
+from llmserve_env.planning.answer.objectives import Objective, Verdict, objectives_of, verdicts
+from llmserve_env.planning.answer.playing import tally_all
+from llmserve_env.planning.answer.protocol import Protocol
 from llmserve_env.tasks.task import Task
-from llmserve_env.tasks.variants import at_rate
 from llmserve_env.workloads import WorkloadSummary, describe
 
-IDLE_SHARE = 0.02
-"""Share of the capacity at which requests hardly ever meet; a request that is late there is late at any load."""
-NUM_CONFIGURATIONS = 24
-MATTERS = 0.01
-"""Mean reward per step that a knob must move to matter."""
+NUM_SEEDS = 4
+"""Seeds on which knobs are varied."""
+MATTERS = 0.005
+"""Share of requests that a knob must move to matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """What one knob does while the others stay at the best constant found."""
+    """What one knob does to the worst promise while the others stay at the best configuration of the task's fleet."""
 
     name: str
     values: tuple[float, ...]
-    outcomes: tuple[Outcome, ...]
+    kept: tuple[float, ...]
+    """Per value: share of requests for which the worst promise is kept (of a mean, the limit over it)."""
 
     @property
     def span(self) -> float:
-        """Mean reward per step between its best and its worst value."""
-        rewards = [found.reward for found in self.outcomes]
-        return max(rewards) - min(rewards)
+        """Difference between its best and its worst value."""
+        return max(self.kept) - min(self.kept)
 
     @property
     def best_value(self) -> float:
-        return self.values[int(np.argmax([found.reward for found in self.outcomes]))]
+        return self.values[int(np.argmax(self.kept))]
+
+    @property
+    def worst_value(self) -> float:
+        return self.values[int(np.argmin(self.kept))]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCheck:
-    """The findings."""
+    """The findings beside the answer."""
 
     traffic: WorkloadSummary
     loads: tuple[TierLoad, ...]
-    idle: dict[int, Outcome]
-    """Per tier: what an almost idle fleet reaches, which no control can exceed."""
-    defaults: Outcome
-    best_knobs: Array
-    best: Outcome
     effects: tuple[KnobEffect, ...]
-
-    def feasible(self, tier: int, name: str, target: float) -> bool:
-        """Whether a class could reach the target on an empty fleet."""
-        return self.idle[tier].class_attainment[name] >= target
+    """The largest first."""
 
 
-def active_tiers(task: Task) -> tuple[int, ...]:
-    """Tiers that the task lets one choose."""
-    return tuple(range(len(TIER_NAMES))) if "quantization_tier" in task.knobs.active else (0,)
-
-
-def check_task(task: Task, num_episodes: int = 3, runner: Runner | None = None) -> TaskCheck:
-    """Simulate the task briefly; the findings are the same every time."""
+def check_task(task: Task, answer: Answer, protocol: Protocol, runner: Runner | None = None) -> TaskCheck:
+    """Simulate the task around its answer; the findings are the same every time."""
     runner = runner or Threads()
-    seeds = SEED_RANGES["tuning"][:num_episodes]
+    runner.progress.stage("load and knobs")
     traffic = describe(task.workload)
     loads = runner.map(_Load(task, traffic.mean_rps), active_tiers(task))
-    idle = {}
-    for load in loads:
-        knobs = task.default_knobs
-        named(knobs)["quantization_tier"] = load.tier
-        quiet = at_rate(task, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
-        idle[load.tier] = play_constants(quiet, knobs[None], seeds, runner)[0]
-    best = halve(
-        task,
-        lambda outcome: outcome.reward,
-        num_configurations=NUM_CONFIGURATIONS,
-        num_seeds=num_episodes,
-        runner=runner,
-    ).best
-    defaults = play_constants(task, task.default_knobs[None], seeds, runner)[0]
-    effects = tuple(_effect(task, name, best.knobs, seeds, runner) for name in task.knobs.active)
-    return TaskCheck(traffic, tuple(loads), idle, defaults, best.knobs, best.outcome, effects)
+    objectives = objectives_of(task, protocol.target)
+    base, seeds = task.knobs_from_mapping(answer.own.knobs), protocol.search_seeds(0)[:NUM_SEEDS]
+    effects = [_effect(task, name, base, seeds, objectives, runner) for name in task.knobs.active]
+    return TaskCheck(traffic, tuple(loads), tuple(sorted(effects, key=lambda effect: -effect.span)))
 
 
 @dataclass(frozen=True)
@@ -102,8 +81,22 @@ class _Load:
         return tier_load(self.task, tier, self.mean_rps)
 
 
-def _effect(task: Task, name: str, base: Array, seeds: range, runner: Runner) -> KnobEffect:
+def _effect(
+    task: Task, name: str, base: Array, seeds: Sequence[int], objectives: tuple[Objective, ...], runner: Runner
+) -> KnobEffect:
     values = next(knob.levels for knob in task.knob_table if knob.name == name)
     rows = np.tile(base, (len(values), 1))
     named(rows)[name] = values
-    return KnobEffect(name, tuple(values), tuple(play_constants(task, rows, seeds, runner)))
+    counted = tally_all(task, rows, seeds, objectives, runner)
+    kept = [worst_share(objectives, verdicts(objectives, one, Protocol().confidence)) for one in counted]
+    return KnobEffect(name, tuple(values), tuple(kept))
+
+
+def worst_share(objectives: Sequence[Objective], found: Sequence[Verdict]) -> float:
+    """How well the worst objective is kept: its share, or the limit over the mean where that is smaller than 1."""
+    values = [
+        verdict.value if one.share is not None else min(one.limit_ms / verdict.value, 1.0)
+        for one, verdict in zip(objectives, found, strict=True)
+        if not np.isnan(verdict.value)
+    ]
+    return min(values, default=1.0)

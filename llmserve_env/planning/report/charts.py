@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import matplotlib
@@ -16,8 +16,9 @@ from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.markup import embedded
 from llmserve_env.evaluation.seeds import SEED_RANGES
-from llmserve_env.planning.capacity.replicas import TierCapacity, worst_class
-from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ReportData
+from llmserve_env.planning.capacity.checking import MATTERS
+from llmserve_env.planning.report.controls import RECOMMENDED, VLLM
+from llmserve_env.planning.report.gather import ReportData
 from llmserve_env.units import PS_PER_S
 from llmserve_env.workloads import sample, schedule
 
@@ -27,9 +28,9 @@ Series = Callable[[PlayedEpisode], Array]
 """One number per step of an episode."""
 
 INK, GRID = "#27303a", "#e3e7ec"
-COLOURS = {DEFAULTS: "#9aa3ad", BEST_CONSTANT: "#2f6db5"}
-ADAPTIVE, OTHER = "#d9692b", "#6aa84f"
-TIER_COLOURS = ("#2f6db5", "#d9692b", "#6aa84f")
+COLOURS = {VLLM: "#9aa3ad", RECOMMENDED: "#2f6db5"}
+ADAPTIVE, BROKEN = "#d9692b", "#c0392b"
+PALETTE = ("#2f6db5", "#d9692b", "#6aa84f", "#8e5bb5", "#b5882f", "#3aa0a0", "#9aa3ad", "#a33c6a")
 SIZE = (5.2, 2.7)
 SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -49,7 +50,7 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
 }
-PREVIEW_SEED = SEED_RANGES["evaluation"].start
+PREVIEW_SEED = SEED_RANGES["answers"].start
 
 
 def svg_uri(draw: Draw, size: tuple[float, float] = SIZE) -> str:
@@ -60,11 +61,6 @@ def svg_uri(draw: Draw, size: tuple[float, float] = SIZE) -> str:
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return embedded(out.getvalue(), "image/svg+xml")
-
-
-def colour_of(data: ReportData, name: str) -> str:
-    """The colour a control has in every picture."""
-    return COLOURS.get(name, ADAPTIVE if name == data.adaptive.name else OTHER)
 
 
 def draw_traffic(data: ReportData) -> Draw:
@@ -109,71 +105,75 @@ def draw_lengths(data: ReportData) -> Draw:
     return draw
 
 
-def draw_capacity(found: Sequence[TierCapacity]) -> Draw:
-    """Attainment of the worst class over the size of the fleet."""
+def draw_capacity(data: ReportData) -> Draw:
+    """How well the worst promise is kept over the size of the fleet, per GPU and tier."""
 
     def draw(axes: Axes) -> None:
-        for one in found:
-            sizes = [point.replicas for point in one.points]
-            shares = [point.attainment for point in one.points]
-            axes.plot(sizes, shares, marker="o", markersize=4, color=TIER_COLOURS[one.tier], label=one.tier_name)
-        axes.axhline(found[0].target, color=INK, linestyle=":", linewidth=1)
-        axes.annotate(
-            f"target {found[0].target:.0%}", (1.0, found[0].target), xycoords=("axes fraction", "data"),
-            ha="right", va="bottom", fontsize=8,
-        )  # fmt: skip
-        largest = max(point.replicas for one in found for point in one.points)
-        axes.set(xlabel="GPUs", ylabel="requests within SLO", ylim=(0, 1.05), xlim=(0.5, largest + 0.5))
+        many = len({option.profile for option in data.answer.options}) > 1
+        for number, option in enumerate(data.answer.options):
+            sizes = [point.replicas for point in option.points]
+            label = f"{_gpu(option.profile)} {option.tier_name}" if many else option.tier_name
+            shares = [point.kept_share for point in option.points]
+            axes.plot(sizes, shares, marker="o", markersize=4, color=PALETTE[number % len(PALETTE)], label=label)
+        axes.axhline(data.answer.protocol["target"], color=INK, linestyle=":", linewidth=1)
+        largest = max(point.replicas for option in data.answer.options for point in option.points)
+        axes.set(xlabel="GPUs (dotted: the target)", ylabel="worst promise kept", xlim=(0.5, largest + 0.5))
+        axes.set_ylim(top=1.02)
         axes.locator_params(axis="x", integer=True)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.legend(loc="lower right")
-
-    return draw
-
-
-def draw_fleet_pareto(found: Sequence[TierCapacity]) -> Draw:
-    """Price of fleets of every tier against what they keep, and the fleets that no other one beats."""
-
-    def draw(axes: Axes) -> None:
-        points = [(p.gpu_usd_per_hour, p.attainment, one.tier, p.replicas) for one in found for p in one.points]
-        for tier in sorted({point[2] for point in points}):
-            rows = [point for point in points if point[2] == tier]
-            axes.scatter(
-                [r[0] for r in rows], [r[1] for r in rows], s=22, color=TIER_COLOURS[tier], label=TIER_NAMES[tier]
-            )
-        front = pareto([(cost, share) for cost, share, _, _ in points])
-        dearest = max(cost for cost, *_ in points)
-        front.append((dearest, front[-1][1]))
-        axes.step([c for c, _ in front], [s for _, s in front], where="post", color=INK, linewidth=1, label="front")
-        for cost, share, _, replicas in points:
-            axes.annotate(f"{replicas}", (cost, share), xytext=(4, -9), textcoords="offset points", fontsize=7)
-        axes.set(xlabel="USD per hour for GPUs", ylabel="requests within SLO", ylim=(0, 1.05))
-        axes.set_xlim(left=0)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes.legend(loc="lower right")
-
-    return draw
-
-
-def draw_pareto(data: ReportData) -> Draw:
-    """Billed cost against attainment on this fleet: every constant that was tried, and the controls."""
-
-    def draw(axes: Axes) -> None:
-        tried = [(t.outcome.cost_usd_per_hour, worst_class(data.task, t.outcome)) for t in data.trials]
-        axes.scatter([c for c, _ in tried], [s for _, s in tried], s=9, color="#c9d0d8", label="constants tried")
-        front = pareto(tried)
-        axes.step(
-            [c for c, _ in front], [s for _, s in front], where="post", color=INK, linewidth=1, label="their front"
-        )
-        for played in data.controls:
-            axes.scatter(
-                [played.outcome.cost_usd_per_hour], [worst_class(data.task, played.outcome)], s=48, zorder=3,
-                color=colour_of(data, played.name), edgecolor="white", label=played.name,
-            )  # fmt: skip
-        axes.set(xlabel="billed USD per hour", ylabel="requests within SLO")
-        axes.set_ylim(min([0.9, *(s for _, s in front)]) - 0.05, 1.02)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.yaxis.set_major_formatter(_percent)
         _legend_above(axes, 3)
+
+    return draw
+
+
+def draw_prices(data: ReportData) -> Draw:
+    """Price of the smallest fleet of every GPU and tier."""
+
+    def draw(axes: Axes) -> None:
+        found = [option.best for option in data.answer.options if option.best is not None]
+        labels = [f"{one.replicas} × {one.gpu}\n{one.tier_name}" for one in found]
+        best = min(one.usd_per_hour for one in found)
+        colours = ["#2f6db5" if one.usd_per_hour == best else "#c9d0d8" for one in found]
+        bars = axes.bar(labels, [one.usd_per_hour for one in found], color=colours, width=0.6)
+        axes.bar_label(bars, fmt="%.2f", fontsize=8, padding=2)
+        axes.set(ylabel="USD per hour")
+        axes.margins(y=0.15)
+        axes.grid(visible=False, axis="x")
+
+    return draw
+
+
+def draw_scenarios(data: ReportData) -> Draw:
+    """How well the worst promise is kept when something else comes than expected."""
+
+    def draw(axes: Axes) -> None:
+        scenarios = data.sensitivity.scenarios[::-1]
+        values = [100.0 * one.found.kept_share for one in scenarios]
+        colours = ["#2f6db5" if one.found.is_kept else BROKEN for one in scenarios]
+        bars = axes.barh([one.name for one in scenarios], values, color=colours, height=0.6)
+        axes.bar_label(bars, fmt="%.1f %%", fontsize=8, padding=2)
+        axes.axvline(100.0 * data.answer.protocol["target"], color=INK, linestyle=":", linewidth=1)
+        axes.set(xlabel="worst promise kept, % (dotted: the target)", xlim=(0, 118))
+        axes.set_xticks(range(0, 101, 20))
+        axes.grid(visible=False, axis="y")
+
+    return draw
+
+
+def draw_load_cost(data: ReportData) -> Draw:
+    """Cost per million output tokens against the load; red where a promise breaks."""
+
+    def draw(axes: Axes) -> None:
+        rps = data.check.traffic.mean_rps
+        points = [(load * rps, one.usd_per_million_output_tokens, one.is_kept) for load, one in data.sensitivity.loads]
+        axes.plot([p[0] for p in points], [p[1] for p in points], color="#9aa3ad", linewidth=1.2, zorder=1)
+        for is_kept, colour, label in ((True, "#2f6db5", "promises kept"), (False, BROKEN, "a promise breaks")):
+            rows = [p for p in points if p[2] == is_kept]
+            if rows:
+                axes.scatter([p[0] for p in rows], [p[1] for p in rows], s=32, color=colour, label=label, zorder=2)
+        axes.set(xlabel="requests/s on the recommended fleet", ylabel="USD per million output tokens")
+        axes.set_ylim(bottom=0)
+        _legend_above(axes, 2)
 
     return draw
 
@@ -182,21 +182,23 @@ def draw_effects(data: ReportData) -> Draw:
     """What each knob moves, the largest effect on top."""
 
     def draw(axes: Axes) -> None:
-        effects = sorted(data.check.effects, key=lambda effect: effect.span)
-        axes.barh([e.name.replace("_", " ") for e in effects], [e.span for e in effects], color="#a9c4e4")
-        axes.set(xlabel="reward per step between best and worst value")
+        effects = [effect for effect in data.check.effects if effect.span >= MATTERS][::-1]
+        values = [100.0 * effect.span for effect in effects]
+        bars = axes.barh([effect.name.replace("_", " ") for effect in effects], values, color="#a9c4e4")
+        axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=2)
+        axes.set(xlabel="points of the worst promise between best and worst value")
+        axes.margins(x=0.12)
         axes.grid(visible=False, axis="y")
 
     return draw
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points that no cheaper one beats, by cost."""
-    front: list[tuple[float, float]] = []
-    for cost, share in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not front or share > front[-1][1]:
-            front.append((cost, share))
-    return front
+def _gpu(profile: str) -> str:
+    return profile.split("/")[-1].split(".")[0]
+
+
+def _percent(value: float, _: object) -> str:
+    return f"{value:.0%}" if value <= 1.0 else ""
 
 
 def draw_over_time(
@@ -211,11 +213,11 @@ def draw_over_time(
     """One quantity of the first seed over time, a line per control."""
 
     def draw(axes: Axes) -> None:
-        shown = [p for p in data.controls if p.name in (DEFAULTS, BEST_CONSTANT, data.adaptive.name)]
-        for played in shown:
+        names = (VLLM, RECOMMENDED, data.controls.adaptive.name)
+        for played in (control for control in data.controls.all if control.name in names):
             episode = played.episodes[0]
             seconds = np.arange(1, episode.step_count + 1) * data.task.window_s
-            colour, style = colour_of(data, played.name), "steps-pre" if steps else "default"
+            colour, style = COLOURS.get(played.name, ADAPTIVE), "steps-pre" if steps else "default"
             axes.plot(seconds, values(episode), color=colour, linewidth=1.2, label=played.name, drawstyle=style)
         axes.set(xlabel="seconds", ylabel=label)
         if log:

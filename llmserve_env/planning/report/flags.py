@@ -1,26 +1,24 @@
-"""The best constant as flags of `vllm serve`."""
+"""A configuration as something to start: flags of `vllm serve`, a docker command and a Kubernetes deployment."""
 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from dataclasses import dataclass
 
+import yaml
+
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import Knob, named
-from llmserve_env.profiles.architectures import HUB_NAMES
+from llmserve_env.engine.knobs import named
+from llmserve_env.profiles.checkpoints import Checkpoint, find_checkpoint
 from llmserve_env.profiles.store import load_profile
+from llmserve_env.profiles.vllm_defaults import VLLM_VERSION
 from llmserve_env.tasks.task import Task
 
-CHECKPOINTS = {
-    "FP16": ("", "the original checkpoint"),
-    "INT8": ("compressed-tensors", "a W8A8 checkpoint; vLLM also finds its format by itself"),
-    "INT4": ("awq_marlin", "a W4A16 checkpoint (AWQ; gptq_marlin for GPTQ)"),
-}
-"""Tier -> what --quantization takes, and which weights it needs."""
-ALTERNATIVE = "--num-gpu-blocks-override"
-"""Says what --gpu-memory-utilization says, in blocks; a command has one of them."""
+IMAGE = f"vllm/vllm-openai:v{VLLM_VERSION}"
+PORT = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +30,35 @@ class Flag:
     why: str
 
     @property
-    def text(self) -> str:
-        """As it is typed."""
-        return f"{self.name} {shlex.quote(self.value)}" if self.value else self.name
+    def words(self) -> list[str]:
+        """As a program receives it."""
+        return [self.name, self.value] if self.value else [self.name]
 
 
-def hub_name(model: str) -> str:
-    """The name that `vllm serve` takes for a model: the hub's where it is known, otherwise the profile's."""
-    return HUB_NAMES.get(model, model)
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How every replica is started."""
+
+    model: str
+    flags: tuple[Flag, ...]
+    notes: tuple[str, ...]
+    """What to know before starting it."""
+
+    @property
+    def words(self) -> list[str]:
+        """Model and flags, as a program receives them."""
+        return [self.model, *(word for flag in self.flags for word in flag.words)]
+
+
+def serving(task: Task, knobs: Array) -> Serving | None:
+    """What to start; None where no checkpoint of the precision is known."""
+    profile, chosen = load_profile(task.deployment.profile), named(knobs)
+    tier = TIER_NAMES[int(chosen["quantization_tier"])]
+    checkpoint = find_checkpoint(profile.model.name, tier, task.deployment.max_model_len)
+    if checkpoint is None:
+        return None
+    flags = [*_limit_flags(task, knobs), *_context_flags(task, checkpoint), *_policy_flags(task, knobs)]
+    return Serving(checkpoint.hub_name, tuple(flags), _notes(task, checkpoint, tier))
 
 
 def memory_utilisation(task: Task, knobs: Array) -> float:
@@ -52,56 +71,94 @@ def memory_utilisation(task: Task, knobs: Array) -> float:
     return float((fixed + pool) / fleet.costs.memory_bytes)
 
 
-def vllm_flags(task: Task, knobs: Array) -> list[Flag]:
-    """What to start every replica with."""
-    chosen = [flag for knob in task.knob_table if knob.flag for flag in _knob_flags(task, knobs, knob, knob.flag)]
-    names = {flag.name for flag in chosen}
-    return chosen + [flag for flag in _deployment_flags(task) if flag.name not in names]
-
-
-def _knob_flags(task: Task, knobs: Array, knob: Knob, flag: str) -> list[Flag]:
-    """The flags of one knob; none where its value is what vLLM does without a flag."""
+def _limit_flags(task: Task, knobs: Array) -> list[Flag]:
     chosen = named(knobs)
-    value = float(chosen[knob.name])
-    match knob.name:
-        case "kv_budget_fraction":
-            drafts = bool(chosen["speculation_depth"] > 0)
-            blocks = task.fleet.num_blocks(value, int(chosen["quantization_tier"]), drafts)
-            why = f"weights, activations and {value:.0%} of the remaining memory for KV"
-            return [
-                Flag(flag, f"{memory_utilisation(task, knobs):.3f}", why),
-                Flag(ALTERNATIVE, str(blocks), "instead: the same KV pool as a count of blocks of 16 tokens"),
-            ]
-        case "quantization_tier":
-            quantization, checkpoint = CHECKPOINTS[TIER_NAMES[int(value)]]
-            return [Flag(flag, quantization, checkpoint)] if quantization else []
-        case "speculation_depth":
-            draft = hub_name(load_profile(task.deployment.profile).draft.name)
-            config = json.dumps({"model": draft, "num_speculative_tokens": int(value)})
-            return [Flag(flag, config, knob.meaning)] if value else []
-        case "priority_routing":
-            return [Flag(flag, "priority", "send `priority` with each request, 0 the most urgent")] if value else []
-    return [Flag(flag, f"{value:g}", knob.meaning)]
-
-
-def _deployment_flags(task: Task) -> list[Flag]:
-    """Flags that follow from the task's deployment, whatever the knobs."""
-    spec = task.deployment
-    flags = [
-        Flag("--max-num-batched-tokens", str(spec.token_budget), "tokens per iteration"),
-        Flag("--max-model-len", str(spec.max_model_len), "context window"),
+    # Rounded down: a little less memory always fits.
+    utilisation = math.floor(100.0 * memory_utilisation(task, knobs) + 1e-9) / 100.0
+    return [
+        Flag("--max-num-seqs", f"{chosen['batch_cap']:g}", "running requests per replica"),
+        Flag("--max-num-batched-tokens", f"{chosen['token_budget']:g}", "tokens per iteration"),
+        Flag("--gpu-memory-utilization", f"{utilisation:.2f}", "weights, activations and the KV pool"),
+        Flag("--tensor-parallel-size", "1", "one GPU per replica, as simulated"),
     ]
+
+
+def _context_flags(task: Task, checkpoint: Checkpoint) -> list[Flag]:
+    spec = task.deployment
+    longest = min(spec.max_model_len, checkpoint.max_model_len or spec.max_model_len)
+    caching = "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching"
+    flags = [Flag("--max-model-len", str(longest), "context window"), Flag(caching, "", "as in the task")]
     if spec.long_prefill_threshold:
         flags.append(
             Flag("--long-prefill-token-threshold", str(spec.long_prefill_threshold), "of one prompt at a time")
         )
-    caching = "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching"
-    return [*flags, Flag(caching, "", "as in the task")]
+    return flags
 
 
-def vllm_command(task: Task, knobs: Array) -> str:
+def _policy_flags(task: Task, knobs: Array) -> list[Flag]:
+    chosen, flags = named(knobs), []
+    if chosen["speculation_depth"] > 0:
+        model = load_profile(task.deployment.profile).draft.name
+        draft = find_checkpoint(model, "FP16", task.deployment.max_model_len)
+        if draft is not None:
+            config = {"model": draft.hub_name, "num_speculative_tokens": int(chosen["speculation_depth"])}
+            flags.append(Flag("--speculative-config", json.dumps(config), "drafts by a small model"))
+    if chosen["priority_routing"]:
+        flags.append(Flag("--scheduling-policy", "priority", "send `priority` with each request, 0 the most urgent"))
+    return flags
+
+
+def _notes(task: Task, checkpoint: Checkpoint, tier: str) -> tuple[str, ...]:
+    model = load_profile(task.deployment.profile).model.name
+    notes = [
+        f"Flags as vLLM {VLLM_VERSION} takes them. The profile is that of `{model}`, whose architecture and size "
+        f"`{checkpoint.hub_name}` has."
+    ]
+    if tier != "FP16":
+        notes.append(
+            f"{tier} changes answers: measure its accuracy on your prompts. vLLM reads the format from the checkpoint."
+        )
+    needed = task.workload.max_total_tokens
+    if checkpoint.max_model_len is not None and checkpoint.max_model_len < needed:
+        notes.append(
+            f"The model takes {checkpoint.max_model_len:,} tokens, but the traffic may have requests of {needed:,}: "
+            "longer ones are refused."
+        )
+    return tuple(notes)
+
+
+def serve_command(found: Serving) -> str:
     """One command for a terminal, a flag per line."""
-    model = hub_name(load_profile(task.deployment.profile).model.name)
-    flags = [flag.text for flag in vllm_flags(task, knobs) if flag.name != ALTERNATIVE]
-    lines = [f"vllm serve {model}", *flags]
-    return " \\\n  ".join(lines)
+    return " \\\n  ".join([f"vllm serve {found.model}", *(shlex.join(flag.words) for flag in found.flags)])
+
+
+def docker_command(found: Serving) -> str:
+    """The same in vLLM's image."""
+    head = f"docker run --gpus 1 --ipc=host -p {PORT}:{PORT} -v models:/models -e HF_HOME=/models -e HF_TOKEN {IMAGE}"
+    flags = " ".join(shlex.join(flag.words) for flag in found.flags)
+    return f"{head} \\\n  --model {found.model} {flags}"
+
+
+def kubernetes_manifest(found: Serving, name: str, replicas: int) -> str:
+    """A deployment of the whole fleet; a service in front of it spreads the requests."""
+    label = {"app": "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")}
+    container = {
+        "name": "vllm",
+        "image": IMAGE,
+        "args": ["--model", *found.words],
+        "ports": [{"containerPort": PORT}],
+        "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token"}}}],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "readinessProbe": {"httpGet": {"path": "/health", "port": PORT}},
+    }
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": label["app"]},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": label},
+            "template": {"metadata": {"labels": label}, "spec": {"containers": [container]}},
+        },
+    }
+    return str(yaml.safe_dump(manifest, sort_keys=False, width=200))

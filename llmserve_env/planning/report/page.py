@@ -6,25 +6,34 @@ from html import escape
 from importlib.resources import files
 
 from llmserve_env.evaluation.markup import bullets, cards, page, paragraph
-from llmserve_env.planning.capacity.replicas import cheapest
-from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ControlResult, ReportData
-from llmserve_env.planning.report.sections import (
-    capacity_section,
+from llmserve_env.planning.answer.answer import Configured
+from llmserve_env.planning.answer.text import knobs_text, no_fleet_text
+from llmserve_env.planning.capacity.checking import MATTERS
+from llmserve_env.planning.report.control_sections import (
+    adaptive_text,
     control_section,
-    flags_section,
-    made_section,
     policy_section,
     timeline_section,
+)
+from llmserve_env.planning.report.gather import ReportData
+from llmserve_env.planning.report.sections import (
+    capacity_section,
+    flags_section,
+    made_section,
+    promise_section,
+    sensitivity_section,
 )
 from llmserve_env.planning.report.traffic_section import traffic_section
 
 SECTIONS = (
     ("traffic", "Traffic"),
     ("capacity", "Capacity and cost"),
-    ("controls", "Static or adaptive"),
+    ("promises", "Promises"),
+    ("sensitivity", "If something else comes"),
+    ("controls", "Constant or adaptive"),
     ("timeline", "One episode"),
     ("policy", "What the policy does when"),
-    ("flags", "vLLM flags"),
+    ("flags", "Start it"),
     ("made", "How this was made"),
 )
 
@@ -39,11 +48,14 @@ def report_page(data: ReportData, command: str) -> str:
             f"<h1>{escape(task.name)}</h1>",
             paragraph(task.description, "soft") if task.description else "",
             paragraph(headline(data), "lead"),
+            *(paragraph(text, "warning") for text in warnings(data)),
             summary_cards(data),
             f"<nav>{links}</nav>",
             bullets(advice(data)),
             traffic_section(data),
             capacity_section(data),
+            promise_section(data),
+            sensitivity_section(data),
             control_section(data),
             timeline_section(data),
             policy_section(data),
@@ -54,79 +66,68 @@ def report_page(data: ReportData, command: str) -> str:
     return page(f"{task.name}: serving report", style, body)
 
 
+def gpus_text(fleet: Configured) -> str:
+    """So many GPUs of a kind at a precision."""
+    return f"{fleet.replicas} {fleet.gpu.upper()} {'GPU' if fleet.replicas == 1 else 'GPUs'} at {fleet.tier_name}"
+
+
 def headline(data: ReportData) -> str:
-    """The answer in two sentences."""
-    best = cheapest(data.capacity)
-    target = f"{data.options.target:.0%}"
-    if best is None or best.answer is None:
-        largest = data.capacity[0].points[-1].replicas
-        first = f"No fleet of up to {largest} GPUs keeps the promised first-token times for {target} of every class."
-    else:
-        answer = best.answer
-        noun, verb = ("GPU", "keeps") if answer.replicas == 1 else ("GPUs", "keep")
-        first = (
-            f"{answer.replicas} {gpu_name(data)} {noun} at {best.tier_name} {verb} the promised first-token times for "
-            f"{target} of every class, for {answer.gpu_usd_per_hour:.2f} USD per hour."
+    """The answer, as it came out on fresh traffic."""
+    best = data.answer.recommended
+    if best is None:
+        return f"No fleet can be recommended: {no_fleet_text(data.answer)}."
+    kept = "; ".join(f"{promise.text}: {promise.value_text}" for promise in best.promises)
+    how = "every promise is kept on fresh traffic" if best.is_kept else "NOT every promise is kept on fresh traffic"
+    what = f"{gpus_text(best)} with {knobs_text(best.knobs)}"
+    return f"Run {what}, for {best.usd_per_hour:.2f} USD per hour: {how} ({kept})."
+
+
+def warnings(data: ReportData) -> list[str]:
+    """What must not be overlooked."""
+    answer, said = data.answer, []
+    said += [f"{text}." for text in answer.impossible]
+    if not answer.is_own_fleet_enough:
+        broken = "; ".join(f"{one.text}: {one.value_text}" for one in answer.own.promises if not one.is_kept)
+        remedy = f" {gpus_text(answer.recommended)} would." if answer.recommended else ""
+        said.append(
+            f"The task's own fleet, {gpus_text(answer.own)}, does not keep its promises even with its best "
+            f"configuration ({broken}).{remedy}"
         )
-    constant, adaptive = data.control(BEST_CONSTANT), data.adaptive
-    return f"{first} {_comparison(data, constant, adaptive)}"
-
-
-def _comparison(data: ReportData, constant: ControlResult, adaptive: ControlResult) -> str:
-    fleet = f"On the task's {data.task.deployment.replicas} × {gpu_name(data)}"
-    kept = f"{constant.outcome.slo_attainment:.1%}"
-    gain = adaptive.score.mean - constant.score.mean
-    if gain <= 0.0:
-        return f"{fleet} the best constant setting keeps {kept}; adapting (`{adaptive.name}`) gains nothing on top."
-    saved = 1.0 - adaptive.outcome.cost_usd_per_hour / constant.outcome.cost_usd_per_hour
-    bill = f"{abs(saved):.0%} {'less' if saved > 0 else 'more'} billed"
-    return (
-        f"{fleet} the best constant setting keeps {kept}; the adaptive policy `{adaptive.name}` keeps "
-        f"{adaptive.outcome.slo_attainment:.1%} with {bill} (score {adaptive.score.mean:.2f} against "
-        f"{constant.score.mean:.2f})."
-    )
-
-
-def gpu_name(data: ReportData) -> str:
-    """The card in short."""
-    return data.task.deployment.profile.split(".")[0].upper()
+    if answer.recommended is not None and not answer.recommended.is_kept:
+        said.append("The recommended fleet broke a promise on fresh traffic: take one GPU more, or use more seeds.")
+    return said
 
 
 def summary_cards(data: ReportData) -> str:
     """The figures a reader looks for first."""
-    traffic, defaults, constant = data.check.traffic, data.control(DEFAULTS), data.control(BEST_CONSTANT)
-    best = cheapest(data.capacity)
-    answer = best.answer if best else None
-    gpus = f"{answer.replicas} × {best.tier_name}" if best and answer else "none"
-    cost = f"${answer.usd_per_million_output_tokens:.2f}" if answer else "–"
+    traffic, answer = data.check.traffic, data.answer
+    best = answer.recommended
     return cards(
         [
             (f"{traffic.mean_rps:.1f} req/s", f"mean traffic, peaks of {traffic.peak_rps:.1f}"),
-            (gpus, f"GPUs for {data.options.target:.0%} within SLO, cheapest tier"),
-            (cost, "GPU cost per million output tokens at that size"),
-            (f"{defaults.outcome.slo_attainment:.1%}", "within SLO with the default knobs"),
-            (f"{constant.outcome.slo_attainment:.1%}", "within SLO with the best constant"),
-            (f"{data.adaptive.outcome.slo_attainment:.1%}", f"within SLO with `{data.adaptive.name}`"),
+            (f"{best.replicas} × {best.tier_name}" if best else "none", "cheapest fleet that keeps every promise"),
+            (f"${best.usd_per_hour:.2f}/h" if best else "–", "for its GPUs"),
+            (
+                f"${best.usd_per_million_output_tokens:.2f}" if best else "–",
+                "GPU cost per million output tokens at this load",
+            ),
+            (f"{answer.own.kept_share:.1%}", f"worst promise kept on the task's own fleet ({gpus_text(answer.own)})"),
+            (f"{answer.vllm_defaults.kept_share:.1%}", "the same with vLLM's defaults"),
         ]
     )
 
 
 def advice(data: ReportData) -> list[str]:
-    """What to do, in order of effect."""
+    """What to know, in order of effect."""
     said = []
-    effects = sorted(data.check.effects, key=lambda effect: -effect.span)
-    said.append(f"Set first: {', '.join(f'`{effect.name}`' for effect in effects[:3])}; they move the outcome most.")
+    effects = [effect for effect in data.check.effects if effect.span >= MATTERS][:3]
+    if effects:
+        names = ", ".join(f"`{effect.name}`" for effect in effects)
+        said.append(f"On the task's own fleet, set first: {names}; they move the worst promise most.")
     load = data.check.loads[0]
     said.append(
-        f"Mean load is {load.utilisation:.2f} of what the task's fleet finishes at FP16 "
+        f"Mean load is {load.utilisation:.2f} of what the task's own fleet finishes at FP16 "
         f"({load.capacity_rps:.1f} requests/s at saturation)."
     )
-    infeasible = [c.name for c in data.task.workload.classes if c.ttft_slo_ms is not None and not _can(data, c.name)]
-    if infeasible:
-        said.append(f"Even an empty fleet misses the SLO of {', '.join(infeasible)} too often: it has to be raised.")
-    said.append(data.adaptive_reason)
+    said.append(f"Adapting: {adaptive_text(data.controls)}")
     return said
-
-
-def _can(data: ReportData, name: str) -> bool:
-    return any(data.check.feasible(tier, name, data.options.target) for tier in data.check.idle)

@@ -17,6 +17,8 @@ LEVELS = (("quiet", 0.0, 1 / 3), ("usual", 1 / 3, 0.8), ("busy", 0.8, 1.0))
 NOTABLE = 0.15
 """Relative change between quiet and busy from which a knob is said to move."""
 
+NEVER = 0.005
+"""Share of windows below which something is said never to happen."""
 SELDOM = 0.05
 """Mean speculation depth below which a policy is said not to draft."""
 
@@ -78,7 +80,7 @@ def sentences(task: Task, levels: Sequence[TrafficLevel]) -> list[str]:
         said.append(_tiers(quiet, busy))
     if "prefill_decode_split" in task.knobs.active:
         said.append(_share("prefill replicas are split off", quiet, busy, "prefill_decode_split"))
-    if "priority_routing" in task.knobs.active:
+    if "priority_routing" in task.knobs.active and len(task.workload.classes) > 1:
         said.append(_share("urgent classes go first", quiet, busy, "priority_routing"))
     return said
 
@@ -99,4 +101,9 @@ def _tiers(quiet: TrafficLevel, busy: TrafficLevel) -> str:
 
 
 def _share(words: str, quiet: TrafficLevel, busy: TrafficLevel, name: str) -> str:
+    if max(quiet.knobs[name], busy.knobs[name]) < NEVER:
+        return f"It never happens that {words}."
+    if min(quiet.knobs[name], busy.knobs[name]) < NEVER:
+        level = max((quiet, busy), key=lambda one: one.knobs[name])
+        return f"Only in {level.name} windows ({level.knobs[name]:.0%} of them) {words}."
     return f"In {quiet.knobs[name]:.0%} of quiet and {busy.knobs[name]:.0%} of busy windows {words}."

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from llmserve_env.agents.constant import ConstantAgent
-from llmserve_env.arrays import Array
-from llmserve_env.evaluation.evaluate import attained_share
 from llmserve_env.evaluation.play import play
+from llmserve_env.planning.answer.answer import Followed
+from llmserve_env.planning.answer.playing import followed
+from llmserve_env.planning.report.controls import Setting
 from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.trace_workload import Recording, recording_of
@@ -29,29 +30,30 @@ class RecordedTraffic:
     trace: Trace
     notes: tuple[str, ...]
     fidelity: Fidelity
-    replayed_attainment: float | None
-    """Share of the recorded requests that meet their SLO under the best constant; None for a trace too short."""
+    replayed: Followed | None
+    """The fleet shown on the recorded requests themselves; None for a trace too short."""
 
 
-def recorded_traffic(task: Task, constant: Array) -> RecordedTraffic | None:
+def recorded_traffic(task: Task, setting: Setting) -> RecordedTraffic | None:
     """What is known from the task's trace; None for a task without one."""
     recording = recording_of(task)
     if recording is None:
         return None
     fidelity = measure_fidelity(recording.trace, recording.fitted.spec)
-    return RecordedTraffic(recording.trace, recording.notes, fidelity, _replay(task, recording, constant))
+    return RecordedTraffic(recording.trace, recording.notes, fidelity, _replay(setting, recording))
 
 
-def _replay(task: Task, recording: Recording, constant: Array) -> float | None:
-    """Attainment on stretches of the recording itself, at the task's scale by compressing time."""
+def _replay(setting: Setting, recording: Recording) -> Followed | None:
+    """Promises on stretches of the recording itself, at the task's scale by compressing time."""
+    task = setting.fleet
     needed_s = task.steps * task.window_s * recording.section.trace.scale
     slack_s = span_s(recording.trace) - needed_s
     if slack_s < 0.0:
         return None
     starts_s = np.linspace(0.0, slack_s, NUM_STRETCHES).tolist()
     stretches = [_stretch(recording, start_s, start_s + needed_s) for start_s in starts_s]
-    terms = np.array([e.trajectory.terms for e in play(ConstantAgent(constant), task, range(NUM_STRETCHES), stretches)])
-    return attained_share(terms)
+    episodes = play(ConstantAgent(setting.knobs), task, range(NUM_STRETCHES), stretches)
+    return followed(task, setting.knobs, episodes, setting.objectives, setting.confidence)
 
 
 def _stretch(recording: Recording, start_s: float, stop_s: float) -> RequestTable:

@@ -1,231 +1,220 @@
-"""The sections of the report about the fleet and its control, each from simulated data to markup."""
+"""The sections of the report about the answer: fleets, promises, sensitivity and flags."""
 
 from __future__ import annotations
 
-from functools import partial
 from html import escape
 
-import numpy as np
-
-from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
-from llmserve_env.engine.knobs import NAMES, named
-from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.markup import bullets, grid, html_table, inline, paragraph, picture, section
-from llmserve_env.planning.capacity.replicas import TierCapacity, cheapest
-from llmserve_env.planning.capacity.text import knob_value
+from llmserve_env.planning.answer.answer import Followed, Option
+from llmserve_env.planning.answer.text import knobs_text, no_fleet_text
+from llmserve_env.planning.capacity.checking import MATTERS
 from llmserve_env.planning.report.charts import (
-    Series,
     draw_capacity,
     draw_effects,
-    draw_fleet_pareto,
-    draw_over_time,
-    draw_pareto,
+    draw_load_cost,
+    draw_prices,
+    draw_scenarios,
     svg_uri,
 )
-from llmserve_env.planning.report.flags import vllm_command, vllm_flags
-from llmserve_env.planning.report.gather import ControlResult, ReportData
-from llmserve_env.planning.report.policy import sentences, traffic_levels
-from llmserve_env.planning.tuning.constants import Outcome
-from llmserve_env.request_outcomes import latency_text
-from llmserve_env.units import S_PER_HOUR
+from llmserve_env.planning.report.flags import docker_command, kubernetes_manifest, serve_command, serving
+from llmserve_env.planning.report.gather import ReportData
+from llmserve_env.request_outcomes import PERCENTILES
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
+
+LATENCY_NAMES = (("ttft", "TTFT", 0), ("tpot", "TPOT", 1), ("e2e", "E2E", 0))
 
 
 def capacity_section(data: ReportData) -> str:
     """How many GPUs, at what price."""
-    best = cheapest(data.capacity)
-    chosen = None if best is None else list(data.capacity).index(best)
+    answer = data.answer
+    title = "Capacity and cost at the SLO"
+    if not answer.options:
+        return section("capacity", title, paragraph(f"No fleet is recommended: {no_fleet_text(answer)}.", "warning"))
+    best = answer.recommended
+    everywhere = "" if all(one.is_monotone for one in answer.options) else ", and every size where more GPUs did worse"
+    chosen = None
+    if best is not None:
+        chosen = [(one.profile, one.tier) for one in answer.options].index((best.profile, best.tier))
+    pictures = [picture(svg_uri(draw_capacity(data)), "Promise over fleet size", "Every fleet that was simulated.")]
+    if any(option.best for option in answer.options):
+        pictures.append(picture(svg_uri(draw_prices(data)), "Price", "The smallest fleet of each GPU and precision."))
     return section(
         "capacity",
-        "Capacity and cost at the SLO",
+        title,
         paragraph(
-            f"The smallest fleet whose every class gets its first token in time for {data.options.target:.0%} of "
-            "requests, per precision, with the best of several batch caps, drafts and orders of service."
+            "The smallest fleet that keeps every promise, per GPU and precision, each with the best of "
+            "several batch caps, drafts and orders of service, and with all the memory of its GPUs."
         ),
         html_table(
-            ["tier", "GPUs", "USD/h", "USD/M output tokens", "within SLO", "TTFT p50", "TTFT p99", "TPOT p50"],
-            [_capacity_row(one) for one in data.capacity],
+            ["GPU", "tier", "GPUs", "USD/h", "worst promise in the search", "configuration"],
+            [_option_row(option) for option in answer.options],
+            text_columns=2,
             chosen=chosen,
         ),
-        grid(
-            picture(svg_uri(draw_capacity(data.capacity)), "SLO over fleet size", "Fleets that were simulated."),
-            picture(svg_uri(draw_fleet_pareto(data.capacity)), "Cost against SLO", "No fleet on the line is beaten."),
-        ),
-        paragraph(
-            "Found by bisection; the neighbours of each answer are simulated too"
-            + ("." if all(one.is_monotone for one in data.capacity) else ", and where more GPUs did worse, every size.")
-            + " Percentiles are of all requests; `lost` means that the request of that rank was never answered.",
-            "note",
-        ),
-    )
-
-
-def _capacity_row(one: TierCapacity) -> list[str]:
-    if one.answer is None:
-        last = one.points[-1]
-        return [one.tier_name, f"more than {last.replicas}", "–", "–", f"{last.attainment:.1%}", "–", "–", "–"]
-    answer = one.answer
-    return [
-        one.tier_name,
-        str(answer.replicas),
-        f"{answer.gpu_usd_per_hour:.2f}",
-        f"{answer.usd_per_million_output_tokens:.3f}",
-        f"{answer.attainment:.1%}",
-        *_latency_cells(answer.outcome),
-    ]
-
-
-def _latency_cells(outcome: Outcome) -> list[str]:
-    ttft, tpot = outcome.requests.ttft, outcome.requests.tpot
-    return [latency_text(ttft[50]), latency_text(ttft[99]), latency_text(tpot[50], 1)]
-
-
-def control_section(data: ReportData) -> str:
-    """Defaults, best constant and adaptive policies on the same seeds."""
-    rows = [_control_row(played) for played in data.controls]
-    chosen = max(range(len(rows)), key=lambda i: data.controls[i].score.mean)
-    knobs = ", ".join(
-        f"{name} {knob_value(name, float(value))}"
-        for name, value in zip(NAMES, data.constant, strict=True)
-        if name in data.task.knobs.active
-    )
-    return section(
-        "controls",
-        "Static or adaptive",
-        paragraph(f"All on the task's fleet and on the same seeds ({data.seeds}), which no search has seen."),
-        html_table(
-            ["control", "score", "within SLO", "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s", "billed USD/h"],
-            rows,
-            chosen=chosen,
-        ),
-        paragraph(f"Best constant: {knobs}."),
-        grid(
-            picture(svg_uri(draw_pareto(data)), "Cost against SLO on this fleet", "A dot per constant tried."),
-            picture(
-                svg_uri(draw_effects(data)),
-                "Which knobs matter",
-                "Reward lost between a knob's best and worst value, the others at the best constant of a short search.",
-            ),
-        ),
-        paragraph(
-            "The score weighs "
-            + ", ".join(f"{name} {weight:.0%}" for name, weight in data.task.grader.weights.items())
-            + " between a random agent (0) and the best known control (1). Billed: busy time and reserved memory.",
-            "note",
-        ),
-    )
-
-
-def _control_row(played: ControlResult) -> list[str]:
-    f, score = played.outcome, played.score
-    return [
-        played.name,
-        f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]",
-        f"{f.slo_attainment:.1%}",
-        *_latency_cells(f),
-        f"{f.throughput_tps:,.0f}",
-        f"{f.cost_usd_per_hour:.2f}",
-    ]
-
-
-def _knob(name: str, episode: PlayedEpisode) -> Array:
-    values: Array = named(episode.trajectory.knobs)[name]
-    return values
-
-
-def timeline_section(data: ReportData) -> str:
-    """One seed under each control."""
-    panels: list[tuple[str, str, Series, dict[str, bool]]] = [
-        (
-            "Time to first token",
-            "TTFT p50, ms",
-            lambda e: np.maximum(e.trajectory.metrics["ttft_p50_ms"], 1.0),
-            {"log": True},
-        ),
-        ("Within SLO", "share of requests", lambda e: e.trajectory.terms["slo"], {}),
-        ("Batch cap", "requests per GPU", partial(_knob, "batch_cap"), {"steps": True}),
-        ("KV budget", "share of free memory", partial(_knob, "kv_budget_fraction"), {"steps": True}),
-        ("Precision", "tier", partial(_knob, "quantization_tier"), {"steps": True, "tiers": True}),
-        ("Bill", "USD per hour", lambda e: e.trajectory.terms["cost_usd"] * S_PER_HOUR / data.task.window_s, {}),
-    ]
-    if "quantization_tier" not in data.task.knobs.active:
-        panels = [panel for panel in panels if panel[0] != "Precision"]
-    pictures = [
-        picture(svg_uri(draw_over_time(data, label, values, **how)), title) for title, label, values, how in panels
-    ]
-    return section(
-        "timeline",
-        "One episode",
-        paragraph(f"Seed {data.controls[0].episodes[0].seed}, the same traffic under each control."),
         grid(*pictures),
+        bullets([f"Price: {text}." for text in answer.prices]),
+        paragraph(
+            f"A fleet is accepted if every promise is kept with {answer.protocol['confidence']:.0%} confidence on "
+            f"seeds {answer.search_seeds}. Sizes are found by bisection; the neighbours of each answer are simulated "
+            f"too{everywhere}.",
+            "note",
+        ),
     )
 
 
-def policy_section(data: ReportData) -> str:
-    """What the policy does in quiet, usual and busy windows."""
-    levels = traffic_levels(data.adaptive.episodes)
-    active = data.task.knobs.active
-    header = ["after", "requests/s", "prompt tokens/s", "within SLO"]
-    columns = [knob for knob in data.task.action_knobs if knob.name in active and knob.kind != "tier"]
-    header += [knob.short for knob in columns]
-    header += list(TIER_NAMES) if "quantization_tier" in active else []
-    rows = []
-    for level in levels:
-        row = [f"{level.name} windows", f"{level.rate_rps:.1f}", f"{level.prompt_tps:,.0f}", f"{level.attainment:.1%}"]
-        row += [f"{level.knobs[knob.name]:{'.0f' if knob.scale == 'log' else '.2f'}}" for knob in columns]
-        row += [f"{share:.0%}" for share in level.tier_shares.values()] if "quantization_tier" in active else []
-        rows.append(row)
+def _option_row(option: Option) -> list[str]:
+    gpu, best = option.profile.split("/")[-1].split(".")[0], option.best
+    if best is None:
+        last = option.points[-1]
+        return [gpu, option.tier_name, f"more than {last.replicas}", "–", last.worst.value_text, "–"]
+    return [
+        gpu,
+        option.tier_name,
+        str(best.replicas),
+        f"{best.usd_per_hour:.2f}",
+        best.worst.value_text,
+        knobs_text(best.knobs),
+    ]
+
+
+def promise_section(data: ReportData) -> str:
+    """The recommendation on fresh traffic, beside the task's own fleet and the defaults."""
+    answer = data.answer
+    fleets = [
+        *([("recommended", answer.recommended)] if answer.recommended else []),
+        ("own fleet, best configuration", answer.own),
+        ("own fleet, default knobs", answer.default_knobs),
+        ("own fleet, vLLM's defaults", answer.vllm_defaults),
+    ]
     return section(
-        "policy",
-        f"What {data.adaptive.name} does when",
-        bullets(sentences(data.task, levels)),
-        html_table(header, rows),
+        "promises",
+        "The promises on fresh traffic",
         paragraph(
-            "Windows are sorted by the prompt tokens of the window before: the quietest third, the busiest fifth, and "
-            "what lies between. Knobs are means; tiers are shares of windows.",
+            f"Each fleet on seeds {answer.fresh_seeds}, which no search has seen. Bounds in brackets hold with "
+            f"{answer.protocol['confidence']:.0%} confidence each."
+        ),
+        html_table(
+            ["fleet", "GPUs", "USD/h", *(promise.text for promise in answer.own.promises), "lost"],
+            [_promise_row(name, found) for name, found in fleets],
+            chosen=0 if answer.recommended else None,
+        ),
+        html_table(
+            ["fleet", *(f"{name} p{p}" for _, name, _ in LATENCY_NAMES for p in PERCENTILES)],
+            [[name, *_latency_cells(found)] for name, found in fleets],
+            chosen=0 if answer.recommended else None,
+        ),
+        paragraph(
+            "Percentiles are of all requests; E2E is from arrival to last token. `lost` in place of a latency means "
+            "that the request of that rank was never answered; a lost request has no TPOT.",
             "note",
+        ),
+        _effects(data),
+    )
+
+
+def _effects(data: ReportData) -> str:
+    """Which knobs matter; nothing where none does."""
+    if all(effect.span < MATTERS for effect in data.check.effects):
+        return ""
+    return grid(
+        picture(
+            svg_uri(draw_effects(data)),
+            "Which knobs matter on the task's own fleet",
+            "Each knob between its best and worst value, the others at the best configuration.",
+        )
+    )
+
+
+def _promise_row(name: str, found: Followed) -> list[str]:
+    marks = [f"{promise.value_text}{'' if promise.is_kept else ' ✗'}" for promise in found.promises]
+    fleet = f"{found.replicas} × {found.gpu} {found.tier_name}"
+    return [name, fleet, f"{found.usd_per_hour:.2f}", *marks, f"{found.lost_share:.1%}"]
+
+
+def _latency_cells(found: Followed) -> list[str]:
+    cells = []
+    for key, _, digits in LATENCY_NAMES:
+        for percent in PERCENTILES:
+            value = found.requests[f"{key}_p{percent}_ms"]
+            cells.append("lost" if value is None else f"{value:,.{digits}f} ms")
+    return cells
+
+
+def sensitivity_section(data: ReportData) -> str:
+    """What the recommended fleet stands."""
+    found = data.sensitivity
+    whose = "recommended fleet" if data.is_recommended else "task's own fleet"
+    broken = [one for one in found.scenarios if not one.found.is_kept]
+    said = (
+        f"The {whose} keeps every promise in all of these."
+        if not broken
+        else f"Promises break with {', '.join(one.name for one in broken)}."
+    )
+    limit = found.first_broken_load
+    headroom = (
+        f"Up to {found.loads[-1][0]:.0%} of the expected traffic every promise is kept."
+        if limit is None
+        else f"Of the loads tried, {limit:.0%} of the expected traffic is the first at which a promise breaks."
+    )
+    spare = "" if data.fleet.deployment.replicas > 1 else " With a single replica there is no service while it is down."
+    return section(
+        "sensitivity",
+        "If something else comes",
+        grid(
+            picture(svg_uri(draw_scenarios(data)), "Changes a lead asks about", said + spare),
+            picture(
+                svg_uri(draw_load_cost(data)),
+                "Cost per million output tokens against load",
+                f"The same GPUs write more tokens under more load. {headroom}",
+            ),
         ),
     )
 
 
 def flags_section(data: ReportData) -> str:
-    """The best constant as a command."""
-    flags = vllm_flags(data.task, data.constant)
-    spec = data.task.deployment
-    rows = "".join(
-        f'<tr><td><code>{escape(flag.text)}</code></td><td class="why">{inline(flag.why)}</td></tr>' for flag in flags
-    )
-    split = ""
-    if named(data.constant)["prefill_decode_split"]:
-        split = paragraph(
-            f"With {spec.prefill_replicas} more for prefill: both kinds need `--kv-transfer-config` with a connector."
+    """The configuration as commands."""
+    title, found = "Start it", serving(data.fleet, data.knobs)
+    if found is None:
+        text = (
+            f"No published {data.shown.tier_name} checkpoint of this model is known here: quantise one (for example "
+            "with llm-compressor), and start it with the batch limits above."
         )
+        return section("flags", title, paragraph(text, "warning"))
+    rows = "".join(
+        f'<tr><td><code>{escape(" ".join(flag.words))}</code></td><td class="why">{inline(flag.why)}</td></tr>'
+        for flag in found.flags
+    )
+    replicas = data.shown.replicas
     return section(
         "flags",
-        "Recommended vLLM flags for the static answer",
-        paragraph(f"Start {spec.replicas} of these behind a load balancer (or one with `--data-parallel-size`)."),
-        f"<pre><code>{escape(vllm_command(data.task, data.constant))}</code></pre>",
-        split,
-        f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>',
+        title,
         paragraph(
-            "The command leaves out `--num-gpu-blocks-override`, which describes the same pool as "
-            "`--gpu-memory-utilization`: give one of them.",
-            "note",
+            f"Start {replicas} of these behind a load balancer that sends each request to the least loaded one."
+            if replicas > 1
+            else "Start one of these."
         ),
+        f"<pre><code>{escape(serve_command(found))}</code></pre>",
+        f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>',
+        bullets(list(found.notes)),
+        "<details><summary>As a docker command</summary><pre><code>"
+        f"{escape(docker_command(found))}</code></pre></details>",
+        "<details><summary>As a Kubernetes deployment</summary><pre><code>"
+        f"{escape(kubernetes_manifest(found, data.task.id, replicas))}</code></pre></details>",
     )
 
 
 def made_section(data: ReportData, command: str) -> str:
     """How to make the page again, and which assumptions it rests on."""
-    task = data.task
+    task, answer = data.task, data.answer
     facts = [
         f"Command: `{command}`.",
         f"Task `{task.id}` version {task.version}; environment {ENVIRONMENT_VERSION}, package {PACKAGE_VERSION}, "
         f"commit {data.commit}.",
-        f"Evaluation seeds {data.seeds}; tuning and reference seeds come from other ranges.",
-        f"Simulated on the latency profile `{task.deployment.profile}`; docs/fidelity.md says how far to believe it.",
-        "SLOs, patience, draft acceptance and the value of a precision are assumptions of the task file, not of the "
-        "traffic: change them there.",
+        f"Searched on seeds {answer.search_seeds}, verified and shown on seeds {answer.fresh_seeds}.",
+        f"Simulated on the latency profile `{data.shown.profile}`; docs/fidelity.md says how far to believe it.",
+        "SLOs, patience and draft acceptance are assumptions of the task file, not of the traffic: change them there.",
+        "`llmserve task check`, `tune` and `capacity` show the same answer; it is stored beside the task.",
     ]
+    if answer.rounds:
+        facts.insert(3, f"{answer.rounds} earlier recommendation(s) broke a promise on fresh traffic.")
     return section("made", "How this was made", bullets(facts))

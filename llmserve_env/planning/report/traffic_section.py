@@ -22,11 +22,12 @@ def traffic_section(data: ReportData) -> str:
     ):
         values = np.concatenate([getattr(one, column) for one in episodes])
         rows.append([name, f"{mean:,.0f}", *(f"{np.quantile(values, level):,.0f}" for level in QUANTILES)])
+    promised = data.answer.own.promises
     promises = [
         [
             service.name,
             f"{traffic.class_shares[service.name]:.0%}",
-            "–" if service.ttft_slo_ms is None else f"{service.ttft_slo_ms:g} ms",
+            "; ".join(one.text.partition(": ")[2] for one in promised if one.class_name == service.name) or "nothing",
             "for ever" if service.patience_s is None else f"{service.patience_s:g} s",
         ]
         for service in data.task.workload.classes
@@ -39,7 +40,7 @@ def traffic_section(data: ReportData) -> str:
             picture(svg_uri(draw_lengths(data)), "Lengths", "Prompts and outputs, cumulative."),
         ),
         html_table(["", "mean", *(f"p{100 * level:g}" for level in QUANTILES)], rows),
-        html_table(["class", "share", "first token within", "clients wait"], promises),
+        html_table(["class", "share", "promised", "clients wait for a first token"], promises),
         recorded_part(data),
     )
 
@@ -54,11 +55,9 @@ def recorded_part(data: ReportData) -> str:
     bounded = [f for f in found.fidelity.statistics if f.max_error is not None]
     met = sum(f.is_met for f in bounded)
     replayed = ""
-    if found.replayed_attainment is not None:
-        replayed = paragraph(
-            f"On the recorded requests themselves, replayed at the task's scale, the best constant keeps "
-            f"{found.replayed_attainment:.1%} within SLO."
-        )
+    if found.replayed is not None:
+        kept = "; ".join(f"{one.text}: {one.value_text}" for one in found.replayed.promises)
+        replayed = paragraph(f"On the recorded requests themselves, replayed at the task's scale: {kept}.")
     return "".join(
         [
             "<h3>The recording behind it</h3>",

@@ -45,7 +45,7 @@ class Outcome:
         return sum(weight * reference.normalised(name, self.components[name]) for name, weight in weights)
 
 
-class _Rows:
+class Rows:
     """An agent that holds a different row of knobs in every episode."""
 
     name = "constants"
@@ -100,7 +100,7 @@ def _episode_outcome(episode: PlayedEpisode) -> tuple[float, ...]:
 
 def _play_piece(piece: _Piece) -> list[Outcome]:
     n = len(piece.seeds)
-    episodes = play(_Rows(np.repeat(piece.knobs, n, axis=0)), piece.task, list(piece.seeds) * len(piece.knobs))
+    episodes = play(Rows(np.repeat(piece.knobs, n, axis=0)), piece.task, list(piece.seeds) * len(piece.knobs))
     return [outcome_of(episodes[i * n : (i + 1) * n]) for i in range(len(piece.knobs))]
 
 

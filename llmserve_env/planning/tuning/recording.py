@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,8 @@ class TunedConstant:
     """The winner of a search."""
 
     knobs: Array
-    score: float
+    score: float | None
+    """None where the search was for something else than the score."""
 
 
 def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_seeds: int) -> Path:
@@ -30,15 +32,16 @@ def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_
     path = constant_file(task)
     data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"tasks": {}}
     seeds = SEED_RANGES["tuning"][:num_seeds]
-    entry = {
+    entry: dict[str, Any] = {
         "knobs": mapping_from_knobs(np.round(found.knobs, 4), task.action_knobs),
-        "score": round(found.score, 4),
         "task_version": task.version,
         "environment_version": ENVIRONMENT_VERSION,
         "command": command,
         "trials": num_trials,
         "seeds": f"{seeds.start}..{seeds.stop - 1}",
     }
+    if found.score is not None:
+        entry["score"] = round(found.score, 4)
     # Shipped tasks change their version with their content; a file of your own may change at any time.
     if task.own_file is not None:
         entry["task_digest"] = task_digest(task)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from llmserve_env.evaluation.runner import Threads
-from llmserve_env.planning import freezing
-from llmserve_env.planning.report.gather import ReportData, ReportOptions, gather
+from llmserve_env.planning.answer.protocol import Protocol
+from llmserve_env.planning.report.gather import ReportData, gather
 from llmserve_env.tasks.catalog import load_task
 from tests.own_tasks import traced_task, write_log, write_task
 
-OPTIONS = ReportOptions(num_episodes=1, num_configurations=8, num_tuning_seeds=1, max_replicas=4)
+PROTOCOL = Protocol(num_search_seeds=2, num_fresh_seeds=2, max_replicas=4)
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +22,7 @@ def report_data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
     write_log(folder)
     fields = traced_task(id="reported", name="Traffic & <tags>", steps=12, window_s=3)
     task = load_task(write_task(folder, fields))
-    freezing.freeze(task, num_seeds=1, num_ceiling_seeds=1)
-    return gather(task, OPTIONS, Threads(2))
+    return gather(task, PROTOCOL, Threads(2))
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
-import pytest
+import numpy as np
 
 from llmserve_env.agents.constant import tuned_knobs
-from llmserve_env.planning.report.charts import pareto
-from llmserve_env.planning.report.flags import memory_utilisation, vllm_command, vllm_flags
-from llmserve_env.planning.report.gather import BEST_CONSTANT, DEFAULTS, ReportData
-from llmserve_env.planning.report.page import SECTIONS, headline, report_page
+from llmserve_env.planning.report.controls import RECOMMENDED, VLLM
+from llmserve_env.planning.report.gather import ReportData
+from llmserve_env.planning.report.page import SECTIONS, headline, report_page, warnings
 from llmserve_env.planning.report.policy import sentences, traffic_levels
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.planning.report.sensitivity import with_longer_prompts
+from llmserve_env.tasks.variants import with_changes
+from llmserve_env.workloads import sample
 
 VOID = {"meta", "img", "br"}
 
@@ -43,7 +44,7 @@ def test_the_page_is_whole_and_self_contained(report_file: Path) -> None:
     parser.feed(text)
     assert parser.open == []
     assert all(address.startswith(("data:image/svg+xml;base64,", "#")) for address in parser.addresses)
-    assert "<script" not in text and "http" not in re.sub(r"base64,[^\"]*", "", text)
+    assert "<script" not in text and "://" not in re.sub(r"base64,[^\"]*", "", text)
     assert {f"#{name}" for name, _ in SECTIONS} <= set(parser.addresses)
 
 
@@ -55,66 +56,66 @@ def test_the_same_figures_make_the_same_page(report_data: ReportData, report_fil
     assert report_page(report_data, "llmserve report reported.yaml") == report_file.read_text(encoding="utf-8")
 
 
-def test_the_page_says_which_policy_it_follows(report_data: ReportData) -> None:
-    assert report_data.adaptive.name in ("planner", "heuristic")
-    assert "llmserve train reported.yaml" in report_data.adaptive_reason
-    assert report_data.adaptive.name in headline(report_data)
+def test_the_headline_is_the_recommendation_as_it_did_on_fresh_traffic(report_data: ReportData) -> None:
+    best = report_data.answer.recommended
+    assert best is not None
+    assert best.promises[0].value_text in headline(report_data)
+    assert f"{best.usd_per_hour:.2f} USD per hour" in headline(report_data)
 
 
-def test_controls_are_compared_on_the_same_seeds(report_data: ReportData) -> None:
-    names = [played.name for played in report_data.controls]
-    assert names[:2] == [DEFAULTS, BEST_CONSTANT]
-    assert {episode.seed for played in report_data.controls for episode in played.episodes} == {300_000}
+def test_a_fleet_that_breaks_its_promise_is_warned_of_in_red(report_data: ReportData) -> None:
+    broken = report_data.answer.own.promises[0].model_copy(update={"value": 0.5, "is_kept": False})
+    own = report_data.answer.own.model_copy(update={"promises": (broken,)})
+    data = replace(report_data, answer=report_data.answer.model_copy(update={"own": own}))
+    [warning] = warnings(data)
+    assert "does not keep its promises" in warning
+    page = report_page(data, "llmserve report reported.yaml").replace("&#x27;", "'")
+    assert f'<p class="warning">{warning[:20]}' in page
+    assert warnings(report_data) == []
+
+
+def test_the_page_says_which_policies_can_be_deployed_and_which_is_a_bound(report_data: ReportData) -> None:
+    kinds = {control.name: control.kind for control in report_data.controls.all}
+    assert kinds[RECOMMENDED] == kinds[VLLM] == "constant"
+    assert kinds["planner"] == "bound"
+    assert report_data.controls.adaptive.kind == "deployable"
+    assert "llmserve train reported.yaml" in report_data.controls.reason
+
+
+def test_controls_are_compared_on_the_fresh_seeds(report_data: ReportData) -> None:
+    seeds = {episode.seed for control in report_data.controls.all for episode in control.episodes}
+    assert seeds == {400_000, 400_001}
+    assert report_data.controls.recommended.found == report_data.answer.recommended
 
 
 def test_the_constant_is_kept_for_the_tuned_agent(report_data: ReportData) -> None:
-    assert tuned_knobs(report_data.task).tolist() == report_data.constant.tolist()
+    task = report_data.task
+    assert tuned_knobs(task).tolist() == task.knobs_from_mapping(report_data.answer.own.knobs).tolist()
 
 
 def test_the_recording_is_replayed_and_compared(report_data: ReportData) -> None:
     assert report_data.recorded is not None
-    assert report_data.recorded.replayed_attainment is not None
-    assert 0.0 <= report_data.recorded.replayed_attainment <= 1.0
+    assert report_data.recorded.replayed is not None
     assert report_data.recorded.fidelity.statistic("mean rps").error < 0.2
 
 
-def test_the_policy_is_described_by_traffic(report_data: ReportData) -> None:
-    levels = traffic_levels(report_data.adaptive.episodes)
+def test_what_a_lead_asks_about_is_simulated(report_data: ReportData) -> None:
+    names = [one.name for one in report_data.sensitivity.scenarios]
+    assert {"as expected", "20 % less traffic", "20 % more traffic", "twice the prompt length"} <= set(names)
+    costs = [found.usd_per_million_output_tokens for _, found in report_data.sensitivity.loads]
+    assert costs[0] > costs[-1], "the same GPUs write more tokens under more load"
+
+
+def test_longer_prompts_stay_within_the_context_window(report_data: ReportData) -> None:
+    task = with_changes(report_data.fleet, deployment={"max_model_len": 1_200})
+    before, after = sample(task.workload, 1), with_longer_prompts(task, 1, 2.0)
+    assert np.all(after.prompt_tokens >= before.prompt_tokens)
+    assert np.all(after.prompt_tokens <= np.maximum(1_200 - before.output_tokens, before.prompt_tokens))
+    assert np.any(after.prompt_tokens == 2 * before.prompt_tokens)
+
+
+def test_the_policy_is_described_by_traffic_without_a_word_about_nothing(report_data: ReportData) -> None:
+    levels = traffic_levels(report_data.controls.adaptive.episodes)
     assert [level.name for level in levels] == ["quiet", "usual", "busy"]
     assert levels[0].prompt_tps <= levels[1].prompt_tps <= levels[2].prompt_tps
-    assert len(sentences(report_data.task, levels)) == len(report_data.task.knobs.active)
-
-
-@pytest.mark.parametrize(
-    ("knobs", "expected"),
-    [
-        ({"batch_cap": 96, "kv_budget_fraction": 0.5}, ["--max-num-seqs 96"]),
-        ({"speculation_depth": 2}, ["--speculative-config", '"num_speculative_tokens": 2']),
-        ({"quantization_tier": "INT8"}, ["--quantization compressed-tensors"]),
-        (
-            {"quantization_tier": "INT4", "priority_routing": True},
-            ["--quantization awq_marlin", "--scheduling-policy priority"],
-        ),
-    ],
-)
-def test_flags_follow_the_knobs(knobs: dict[str, Any], expected: list[str]) -> None:
-    task = load_task("bursty_workload")
-    command = vllm_command(task, task.knobs_from_mapping(knobs))
-    assert all(part in command for part in expected)
-    assert "--num-gpu-blocks-override" not in command
-
-
-def test_the_memory_flag_reserves_what_the_simulator_reserves() -> None:
-    task = load_task("bursty_workload")
-    rows = [task.knobs_from_mapping({"kv_budget_fraction": share}) for share in (1.0, 0.5)]
-    full, half = (memory_utilisation(task, row) for row in rows)
-    assert full == pytest.approx(task.fleet.memory_limit_bytes / task.fleet.costs.memory_bytes)
-    pool = next(flag for flag in vllm_flags(task, rows[1]) if "blocks" in flag.name)
-    assert (full - half) * task.fleet.costs.memory_bytes == pytest.approx(
-        int(pool.value) * task.fleet.block_bytes, rel=0.01
-    )
-
-
-def test_a_front_has_no_point_that_is_beaten() -> None:
-    points = [(3.0, 0.9), (1.0, 0.5), (2.0, 0.4), (2.0, 0.8), (4.0, 0.9)]
-    assert pareto(points) == [(1.0, 0.5), (2.0, 0.8), (3.0, 0.9)]
+    assert not any(" 0%" in sentence for sentence in sentences(report_data.task, levels))
