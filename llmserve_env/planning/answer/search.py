@@ -53,11 +53,18 @@ class Search:
         if key not in self.known:
             task = on_fleet(self.task, replicas, profile)
             rows = configurations(task, tier)
-            found = [verdicts(self.objectives, one, self.protocol.confidence) for one in self._counted(task, rows)]
-            # Ties go to the configuration nearest to vLLM's defaults, which comes first.
-            best = max(range(len(rows)), key=lambda i: (round(min(v.margin for v in found[i]), 9), -i))
-            self.known[key] = configured(task, rows[best], promises_of(self.objectives, found[best]))
+            self.known[key] = self._best(task, rows, self._counted(task, rows))
         return self.known[key]
+
+    def _best(self, task: Task, rows: Array, counted: Sequence[Array]) -> Configured:
+        """The configuration with the largest margin; ties go to the first, which is nearest to vLLM's defaults."""
+        found = [
+            configured(
+                task, row, promises_of(self.objectives, verdicts(self.objectives, one, self.protocol.confidence))
+            )
+            for row, one in zip(rows, counted, strict=True)
+        ]
+        return max(found, key=lambda one: (round(one.worst.margin, 9), round(one.kept_share, 9)))
 
     def _counted(self, task: Task, rows: Array) -> list[Array]:
         """Tallies of every configuration: on the first seeds for those that they rule out, on all for the others."""
@@ -92,7 +99,13 @@ class Search:
     def own(self) -> Configured:
         """The task's own fleet: the highest precision that keeps every promise, otherwise what comes nearest to it."""
         spec = self.task.deployment
-        points = [self.point(spec.profile, tier, spec.replicas) for tier in active_tiers(self.task)]
+        task = on_fleet(self.task, spec.replicas)
+        points = []
+        for tier in active_tiers(self.task):
+            # On every seed, because the best of configurations that all fail is wanted too.
+            rows = configurations(task, tier)
+            counted = tally_all(task, rows, self.seeds, self.objectives, self.runner)
+            points.append(self._best(task, rows, list(counted)))
         sure = [point for point in points if point.is_sure]
         return sure[0] if sure else max(points, key=lambda point: point.worst.margin)
 

@@ -198,7 +198,7 @@ def _gpu(profile: str) -> str:
 
 
 def _percent(value: float, _: object) -> str:
-    return f"{value:.0%}" if value <= 1.0 else ""
+    return f"{value:.0%}" if value <= 1.0 + 1e-9 else ""
 
 
 def draw_over_time(

@@ -114,14 +114,14 @@ def deployable(task: Task, train_command: str) -> tuple[tuple[str, ...], str]:
     """Policies that can be deployed on this task, and where they come from."""
     for name, why in (
         ("ppo", "trained on this task"),
-        ("ppo_generalist", f"as shipped; {train_command} trains one here"),
+        ("ppo_generalist", f"shipped; `{train_command}` trains one here"),
     ):
         try:
             make_agent(name).reset(task, [stream(0, POLICY_STREAM)])
         except (WeightsNotFoundError, VersionMismatchError):
             continue
-        return (name, "heuristic"), f"Two policies can be deployed here: `{name}`, {why}, and the rules of `heuristic`."
-    return ("heuristic",), f"No trained policy fits ({train_command} makes one), so the rules of `heuristic` adapt."
+        return (name, "heuristic"), f"Two policies can be deployed here: `{name}` ({why}) and the rules of `heuristic`."
+    return ("heuristic",), f"No trained policy fits (`{train_command}` makes one), so the rules of `heuristic` adapt."
 
 
 def _on_smaller_fleet(setting: Setting, agent: str) -> Followed | None:

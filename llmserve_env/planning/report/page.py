@@ -76,7 +76,9 @@ def headline(data: ReportData) -> str:
     best = data.answer.recommended
     if best is None:
         return f"No fleet can be recommended: {no_fleet_text(data.answer)}."
-    kept = "; ".join(f"{promise.text}: {promise.value_text}" for promise in best.promises)
+    kept = f"{best.worst.text}: {best.worst.value_text}"
+    if len(best.promises) > 1:
+        kept = f"the tightest of {len(best.promises)} is {kept}"
     how = "every promise is kept on fresh traffic" if best.is_kept else "NOT every promise is kept on fresh traffic"
     what = f"{gpus_text(best)} with {knobs_text(best.knobs)}"
     return f"Run {what}, for {best.usd_per_hour:.2f} USD per hour: {how} ({kept})."
