@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `profile` and its subcommands to the main command."""
     parser = subparsers.add_parser("profile", help="show and make latency profiles of GPUs", description=__doc__)
     commands = parser.add_subparsers(dest="profile_command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="list the shipped profiles").set_defaults(run=run_list)
+    commands.add_parser("list", help="list the shipped profiles and hosts").set_defaults(run=run_list)
     _add_show(commands)
     _add_predict(commands)
     _add_import(commands)
@@ -36,6 +37,7 @@ def _add_show(commands: Any) -> None:
     parser.add_argument("name", metavar="NAME", help="a shipped profile, or the path of a .json file")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="image to write (default: NAME.png)")
     parser.add_argument("--no-plot", action="store_true", help="print only; write no image")
+    _add_host(parser)
     parser.set_defaults(run=run_show)
 
 
@@ -50,8 +52,20 @@ def _add_predict(commands: Any) -> None:
         metavar="FILE|-",
         help='JSON list of {"decode": [[sequences, context], ...], "prefill": [[chunk, past], ...]}; - reads stdin',
     )
-    parser.add_argument("--json", action="store_true", help='answer as [{"iteration_ms": ...}, ...]')
+    _add_host(parser)
+    parser.add_argument(
+        "--sync", action="store_true", help="schedule an iteration after the one before it, not beside it"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help='answer as [{"gpu_ms": ..., "host_ms": ..., "iteration_ms": ...}, ...]'
+    )
     parser.set_defaults(run=run_predict)
+
+
+def _add_host(parser: Any) -> None:
+    parser.add_argument(
+        "--host", metavar="NAME", help="the CPU beside the GPU: a shipped host, or the path of a .json file"
+    )
 
 
 def _add_import(commands: Any) -> None:
@@ -102,6 +116,7 @@ def _add_compare(commands: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """`llmserve profile list`."""
     from llmserve_env.profiles import list_profiles, load_profile
+    from llmserve_env.profiles.host import list_hosts, load_host
     from llmserve_env.profiles.showing import aligned
 
     rows = []
@@ -110,16 +125,22 @@ def run_list(args: argparse.Namespace) -> int:
         origins = ", ".join(f"{tier} {profile.tiers[tier].origin}" for tier in profile.tiers)
         rows.append([name, profile.gpu.name, f"{profile.gpu.price_usd_per_hour:.2f}", origins])
     print("\n".join(aligned(["profile", "GPU", "USD/h", "tiers"], rows)))
+    hosts = [[host.name, host.machine, host.engine] for host in map(load_host, list_hosts())]
+    print("\n" + "\n".join(aligned(["host", "machine", "engine"], hosts)))
     return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
     """`llmserve profile show`."""
     from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.host import list_hosts, load_host
+    from llmserve_env.profiles.host_showing import describe_host
     from llmserve_env.profiles.showing import describe, plot
 
     profile = load_profile(args.name)
     print(describe(profile))
+    for host in [args.host] if args.host else list_hosts():
+        print("\n" + describe_host(load_host(host), profile))
     if not args.no_plot:
         path = args.plot or Path(f"{profile.name}.png")
         plot(profile, path)
@@ -131,17 +152,20 @@ def run_predict(args: argparse.Namespace) -> int:
     """`llmserve profile predict`."""
     from llmserve_env.profiles import load_profile
     from llmserve_env.profiles.batches import parse_batches
-    from llmserve_env.profiles.prediction import predict_ps
-    from llmserve_env.units import ps_to_ms
+    from llmserve_env.profiles.host import load_host
+    from llmserve_env.profiles.iteration_time import iteration_time
 
     costs = load_profile(args.name).costs()
+    host = load_host(args.host) if args.host else None
     text = sys.stdin.read() if args.batches == "-" else _read(Path(args.batches))
     batches = parse_batches(text)
-    times = [ps_to_ms(predict_ps(costs, args.tier, b.decode, b.prefill, args.depth)) for b in batches]
+    times = [iteration_time(costs, args.tier, batch, host, args.depth, not args.sync) for batch in batches]
     if args.json:
-        print(json.dumps([{"iteration_ms": ms} for ms in times]))
-    else:
-        print("\n".join(f"{ms:.3f} ms  {batch.describe()}" for ms, batch in zip(times, batches, strict=True)))
+        print(json.dumps([asdict(time) for time in times]))
+        return 0
+    for time, batch in zip(times, batches, strict=True):
+        clocks = f"  (GPU {time.gpu_ms:.3f}, host {time.host_ms:.3f}: the {time.bound_by} binds)" if host else ""
+        print(f"{time.iteration_ms:.3f} ms{clocks}  {batch.describe()}")
     return 0
 
 

@@ -15,6 +15,20 @@ class Batch(BaseModel):
     decode: tuple[tuple[int, int], ...] = ()
     prefill: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in the iteration."""
+        return sum(n for n, _ in self.decode) + len(self.prefill)
+
+    @property
+    def num_admissions(self) -> int:
+        """Requests that the iteration admits: their prompts have no past."""
+        return sum(past == 0 for _, past in self.prefill)
+
+    def num_tokens(self, depth: int = 0) -> int:
+        """Tokens in the iteration, with so many drafts per decoding sequence."""
+        return sum(n * (1 + depth) for n, _ in self.decode) + sum(n for n, _ in self.prefill)
+
     def describe(self) -> str:
         """The iteration in words."""
         parts = [f"decode {n} x {context}" for n, context in self.decode]

@@ -20,7 +20,7 @@ from llmserve_env.tasks.files import (
     task_files,
     task_ids,
     trace_file,
-    with_own_profile,
+    with_own_files,
 )
 from llmserve_env.tasks.task import Task, TaskSource, parse_task
 
@@ -34,7 +34,7 @@ def is_path(name: str | int | Path) -> bool:
 
 def read_task(path: Path) -> Task:
     """The task in one YAML file; a task that names a trace gets the workload fitted to it."""
-    data: Mapping[str, Any] = with_own_profile(_fields(path, path.stat().st_mtime_ns), path)
+    data: Mapping[str, Any] = with_own_files(_fields(path, path.stat().st_mtime_ns), path)
     lines, section = FieldLines(path), None
     if names_trace(data):
         # Reading traces loads libraries that tasks without one do not need.

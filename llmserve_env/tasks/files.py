@@ -110,13 +110,14 @@ def trace_file(data: Mapping[str, Any], task_file: Path) -> Path | None:
     return task_file.parent / name if isinstance(name, str) else None
 
 
-def with_own_profile(data: dict[str, Any], task_file: Path) -> dict[str, Any]:
-    """The same fields; a GPU profile that is named by a path is looked up relative to the task's folder."""
+def with_own_files(data: dict[str, Any], task_file: Path) -> dict[str, Any]:
+    """The same fields; a GPU profile or host that is named by a path is looked up relative to the task's folder."""
     deployment = data.get("deployment")
-    profile = deployment.get("profile") if isinstance(deployment, Mapping) else None
-    if not isinstance(deployment, Mapping) or not isinstance(profile, str) or not profile.endswith(".json"):
+    if not isinstance(deployment, Mapping):
         return data
-    return {**data, "deployment": {**deployment, "profile": str(task_file.parent / profile)}}
+    named = {field: str(deployment.get(field)) for field in ("profile", "host")}
+    own = {field: str(task_file.parent / name) for field, name in named.items() if name.endswith(".json")}
+    return {**data, "deployment": {**deployment, **own}}
 
 
 class FieldLines:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from llmserve_env.engine.knobs import NAMES
+from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.host import load_host
 from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ class DeploymentSpec(Part):
     """Most tokens of one prompt per iteration, so that short prompts join a long one; 0 for no limit."""
     max_model_len: Count = 16_384
     prefix_caching: bool = False
+    host: Annotated[str, Field(strict=True, min_length=1, max_length=4096)] | None = None
+    """The CPU beside the GPU: a shipped name, or the path of a `.json` host; not given, the GPU alone takes time."""
+    async_scheduling: bool | None = None
+    """Schedule an iteration while the one before it runs; not given, on where there is a host, as in vLLM."""
     waiting_room: tuple[Count, ...]
     """Waiting requests allowed per replica, one figure per class in order of urgency."""
     bring_up_s: NonNegative = 2.0
@@ -37,13 +43,26 @@ class DeploymentSpec(Part):
     price_usd_per_hour: Positive | None = None
     """Of one GPU; that of the profile when not given."""
 
+    @field_validator("host")
+    @classmethod
+    def _known_host(cls, host: str | None) -> str | None:
+        if host is not None:
+            try:
+                load_host(host)
+            except ProfileError as error:
+                raise ValueError(str(error)) from error
+        return host
+
     @model_serializer(mode="wrap")
-    def _without_unset_price(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A price that is not set is not written: digests of tasks do not depend on fields they do not use."""
+    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A field that is not set is not written: digests of tasks do not depend on fields they do not use."""
         data: dict[str, Any] = serialise(self)
-        if self.price_usd_per_hour is None:
-            data.pop("price_usd_per_hour", None)
-        return data
+        return {name: value for name, value in data.items() if value is not None}
+
+    @property
+    def schedules_ahead(self) -> bool:
+        """Whether iterations are scheduled while the one before them runs."""
+        return self.host is not None if self.async_scheduling is None else self.async_scheduling
 
 
 class KnobSpec(Part):

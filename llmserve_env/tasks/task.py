@@ -18,9 +18,11 @@ from pydantic import (
 )
 
 from llmserve_env.arrays import Array
+from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
 from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, changed_knobs, knobs_from_mapping
 from llmserve_env.errors import ConfigError, ProfileError
+from llmserve_env.profiles.host import load_host
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
 from llmserve_env.tasks.files import is_shipped
@@ -198,6 +200,9 @@ class Task(Part):
         spec, costs = self.deployment, load_profile(self.deployment.profile).costs()
         if spec.price_usd_per_hour is not None:
             costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour)
+        host = None if spec.host is None else load_host(spec.host)
+        if host is not None:
+            costs = host.gpu_costs(costs)
         room = tuple(spec.waiting_room)
         return Deployment(
             costs=costs,
@@ -210,6 +215,8 @@ class Task(Part):
             long_prefill_threshold=spec.long_prefill_threshold,
             max_model_len=spec.max_model_len,
             prefix_caching=spec.prefix_caching,
+            async_scheduling=spec.schedules_ahead,
+            host=NO_HOST if host is None else host.costs(),
             waiting_room=room[:MAX_CLASSES],
             bring_up_ps=s_to_ps(spec.bring_up_s),
             restart_overhead_ps=s_to_ps(spec.restart_overhead_s),

@@ -11,6 +11,7 @@ from llmserve_env.cli import profile as command
 from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile, predict
+from llmserve_env.profiles.host import list_hosts
 from tests.profiles.conftest import FITTED, MEASUREMENTS
 
 BATCHES = [{"decode": [[1, 1024]]}, {"decode": [[32, 1024], [4, 8000]], "prefill": [[512, 0], [100, 300]]}]
@@ -32,7 +33,7 @@ def test_the_tiers_offered_are_the_engine_s() -> None:
 def test_list_names_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in list_profiles())
+    assert all(name in printed for name in [*list_profiles(), *list_hosts()])
 
 
 def test_predict_answers_json_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,8 +43,11 @@ def test_predict_answers_json_from_a_file(tmp_path: Path, capsys: pytest.Capture
     answer = json.loads(capsys.readouterr().out)
     profile = load_profile("h200-141gb.llama-3-8b")
     assert answer == [
-        {"iteration_ms": predict(profile, "INT8", [(1, 1024)])},
-        {"iteration_ms": predict(profile, "INT8", [(32, 1024), (4, 8000)], [(512, 0), (100, 300)])},
+        {"gpu_ms": ms, "host_ms": 0.0, "iteration_ms": ms}
+        for ms in (
+            predict(profile, "INT8", [(1, 1024)]),
+            predict(profile, "INT8", [(32, 1024), (4, 8000)], [(512, 0), (100, 300)]),
+        )
     ]
 
 
@@ -51,6 +55,21 @@ def test_predict_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(BATCHES)))
     assert run("predict", "a100-40gb.llama-3-8b", "--batches", "-") == 0
     assert "decode 32 x 1024, decode 4 x 8000, prefill 512 after 0" in capsys.readouterr().out
+
+
+def test_predict_and_show_say_which_clock_binds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = [{"decode": [[32, 1024]]}, {"decode": [[32, 1024]], "prefill": [[512, 0]]}]
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(batches)))
+    assert run("predict", "h200-141gb.llama-3-8b", "--batches", "-", "--host", "xeon-h200-vllm-0.26") == 0
+    decode, mixed = capsys.readouterr().out.splitlines()
+    assert "the GPU binds" in decode
+    assert "the host binds" in mixed
+    assert run("show", "h200-141gb.llama-3-8b", "--no-plot", "--host", "bare-metal-vllm-0.12") == 0
+    printed = capsys.readouterr().out
+    assert "host bare-metal-vllm-0.12: vLLM 0.12" in printed
+    assert "binds" in printed
 
 
 @pytest.mark.parametrize("text", ["{}", '[{"decode": [[1]]}]', '[{"decoding": []}]', "nothing"])

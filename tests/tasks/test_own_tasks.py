@@ -11,14 +11,18 @@ import pytest
 
 import llmserve_env
 from llmserve_env.agents.constant import constant_file, tuned_knobs
+from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.errors import ConfigError, ReferencesNotFoundError, VersionMismatchError
 from llmserve_env.graders.references import has_references, reference_for, references_path
 from llmserve_env.planning.freezing import ensure_references, freeze
 from llmserve_env.planning.tuning.recording import TunedConstant, record
+from llmserve_env.profiles.host import list_hosts, load_host, save_host
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.digest import task_digest
 from llmserve_env.tasks.files import BENCHMARK, TASKS_VARIABLE, known_ids, task_ids
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import with_changes
 from llmserve_env.workloads import describe, sample
 from tests.own_tasks import NUM_REQUESTS, TRACE_S, own_task, traced_task, write_log, write_task
 
@@ -52,6 +56,39 @@ def test_a_profile_of_ones_own_lies_beside_the_task(tmp_path: Path) -> None:
     fields = own_task()
     fields["deployment"]["profile"] = "mine.json"
     assert load_task(write_task(tmp_path, fields)).fleet.costs == profile.costs()
+
+
+def test_without_a_host_the_gpu_alone_takes_time(tmp_path: Path) -> None:
+    fleet = load_task(write_task(tmp_path, own_task())).fleet
+    assert (fleet.host, fleet.async_scheduling) == (NO_HOST, False)
+
+
+@pytest.mark.parametrize("name", list_hosts())
+def test_beside_a_host_iterations_are_scheduled_ahead_as_in_vllm(tmp_path: Path, name: str) -> None:
+    fields = own_task()
+    fields["deployment"]["host"] = name
+    fleet = load_task(write_task(tmp_path, fields)).fleet
+    assert (fleet.host, fleet.async_scheduling) == (load_host(name).costs(), True)
+    fields["deployment"]["async_scheduling"] = False
+    assert not load_task(write_task(tmp_path, fields)).fleet.async_scheduling
+
+
+def test_a_host_of_ones_own_lies_beside_the_task(tmp_path: Path) -> None:
+    host = load_host(list_hosts()[0]).model_copy(update={"name": "mine", "front_end_ms": 7.0})
+    save_host(host, tmp_path)
+    fields = own_task()
+    fields["deployment"]["host"] = "mine.json"
+    task = load_task(write_task(tmp_path, fields))
+    assert task.fleet.host == host.costs()
+    assert with_changes(task, steps=10).fleet == task.fleet
+
+
+def test_a_host_changes_the_digest_and_its_absence_does_not(tmp_path: Path) -> None:
+    fields = own_task()
+    plain = load_task(write_task(tmp_path, fields))
+    assert not {"host", "async_scheduling"} & set(plain.model_dump()["deployment"])
+    fields["deployment"]["host"] = list_hosts()[0]
+    assert task_digest(load_task(write_task(tmp_path, fields))) != task_digest(plain)
 
 
 def test_a_log_becomes_the_workload_at_its_scale(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def _context_flags(task: Task, checkpoint: Checkpoint) -> list[Flag]:
         flags.append(
             Flag("--long-prefill-token-threshold", str(spec.long_prefill_threshold), "of one prompt at a time")
         )
+    if spec.host is not None and not spec.schedules_ahead:
+        flags.append(Flag("--no-async-scheduling", "", "as in the task"))
     return flags
 
 
