@@ -11,11 +11,37 @@ from benchmarks.fidelity import (
     check_virtual,
     summary,
 )
+from benchmarks.gpu_engine import grouped, measure, median_abs
+from benchmarks.gpu_recordings import RECORDINGS
 from benchmarks.markdown import markdown_table
 from benchmarks.profile_errors import FIT_FILES, MEASURED, errors
 from llmserve_env.engine.costs import TIER_NAMES
 
+GPU_ERRORS = {
+    "ttft_mean": "mean TTFT",
+    "ttft_p95": "TTFT p95",
+    "tpot_mean": "time per output token",
+    "e2e_mean": "end-to-end",
+    "makespan": "makespan",
+}
 SHOWN_ERRORS = {"ttft_p95": "TTFT p95", "e2e_mean": "mean end-to-end", "makespan": "makespan"}
+
+
+def gpu_rows() -> list[tuple[str, str, str]]:
+    """Rows for the recorded runs of a vLLM on a GPU, one per model and precision."""
+    runs, _ = measure(RECORDINGS)
+    rows = []
+    for group, members in grouped(runs).items():
+        medians, worst = median_abs(members), max(abs(run["errors"]["e2e_mean"]) for run in members)
+        shown = ", ".join(f"{label} {medians[name]:.1%}" for name, label in GPU_ERRORS.items())
+        rows.append(
+            (
+                f"vLLM 0.26 on an H200 in real time, {group}, {len(members)} recorded runs, median error",
+                f"{shown}; worst end-to-end {worst:.1%}",
+                "python -m benchmarks.gpu_engine",
+            )
+        )
+    return rows
 
 
 def recorded_rows() -> list[tuple[str, str, str]]:
@@ -69,7 +95,7 @@ def measured_row() -> tuple[str, str, str]:
 
 def main() -> None:
     """Print the table."""
-    rows = (*recorded_rows(), live_row(), measured_row())
+    rows = (*gpu_rows(), *recorded_rows(), live_row(), measured_row())
     print(
         markdown_table(
             ["checked against", "result", "in full"], [(what, found, f"`{how}`") for what, found, how in rows]

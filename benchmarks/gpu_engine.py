@@ -164,6 +164,12 @@ def group_of(run: Mapping[str, Any]) -> str:
     return f"{run['model']} {run['weights']}"
 
 
+def grouped(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Measured runs by model and precision, the largest group first."""
+    sizes = Counter(map(group_of, runs))
+    return {name: [run for run in runs if group_of(run) == name] for name, _ in sizes.most_common()}
+
+
 def median_abs(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Medians of the absolute errors, by metric."""
     return {name: float(np.median([abs(run["errors"][name]) for run in runs])) for name in METRICS}
@@ -176,8 +182,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     runs, skipped = measure(arguments.truth)
-    sizes = Counter(map(group_of, runs))
-    groups = {name: [run for run in runs if group_of(run) == name] for name, _ in sizes.most_common()}
+    groups = grouped(runs)
     if arguments.json:
         medians = median_abs(next(iter(groups.values()))) if groups else {}
         print(json.dumps({"runs": runs, "median_abs": medians}))

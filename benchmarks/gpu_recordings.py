@@ -26,7 +26,7 @@ STEP_COLUMNS = (
     "prefill_work",
     "decode_ctx",
 )
-TIMED_COLUMNS = ("new_reqs", "t_output", "t_output_end", "gpu_ms")
+TIMED_COLUMNS = ("new_reqs", "t_launch_end", "t_output", "t_output_end", "gpu_ms")
 """Columns of our own recorder; other recordings may lack them."""
 
 
