@@ -89,7 +89,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "stable_baselines3": ("llmserve_env/training/",),
     "starlette": ("llmserve_env/server/",),
-    "torch": ("llmserve_env/training/",),
+    # The worker's module is imported by vLLM, in a process that has torch.
+    "torch": ("llmserve_env/training/", "llmserve_env/backends/real/plugin/llmserve_steering/worker.py"),
     "uvicorn": ("llmserve_env/server/",),
 }
 """Heavy or dangerous package -> the only files (or folders, ending in a slash) that may import it."""

@@ -1,6 +1,7 @@
-"""Make a latency profile of a live vLLM server: probe it, record every iteration, fit the simulator's cost model.
+"""Make a latency profile and a host of a live vLLM server: probe it, record every iteration, fit both clocks apart.
 
-The server must run our scheduler, as `llmserve real start` starts it.
+The profile is the device's time, the host that of the CPU beside it (docs/profiles.md); the host is written next to the
+profile, as NAME.host.json. The server must run our scheduler, as `llmserve real start` starts it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="rounds of the probing load (default: 2)")
     parser.add_argument("--memory-gb", type=float, default=8.0, metavar="GB", help="memory of the machine (default: 8)")
     parser.add_argument("--price", type=float, default=0.05, metavar="USD", help="price per hour (default: 0.05)")
+    parser.add_argument("--gpu", metavar="NAME", help="a card listed in profiles/gpus.py (default: one CPU core)")
     parser.add_argument(
         "--base", default=BASE_PROFILE, metavar="NAME", help="profile that supplies what is not measured"
     )
@@ -56,35 +58,41 @@ def settings_from(args: argparse.Namespace) -> Any:
 
 def run_calibrate(args: argparse.Namespace) -> int:
     """Probe, fit and write."""
-    from llmserve_env.backends.real.calibration import cpu_core, probe, profile_of
+    from llmserve_env.backends.real.calibration import cpu_core, host_of, probe, profile_of
     from llmserve_env.profiles import load_profile
     from llmserve_env.profiles.architectures import architecture_from_config
+    from llmserve_env.profiles.gpus import GPUS
+    from llmserve_env.profiles.host import beside, save_host
     from llmserve_env.profiles.store import save_profile
     from llmserve_env.units import gb_to_bytes
 
     if args.output.suffix != ".json":
         raise ConfigError(f"a profile is a .json file; got {args.output.name!r}")
+    if args.gpu is not None and args.gpu not in GPUS:
+        raise ConfigError(f"--gpu {args.gpu}: unknown; choose one of {', '.join(GPUS)}")
     settings = settings_from(args)
     config = json.loads(args.config.read_text(encoding="utf-8"))
     architecture = architecture_from_config(settings.model, config)
     found = probe(settings, rounds=args.rounds)
-    profile = profile_of(
-        found,
-        load_profile(args.base),
-        cpu_core(gb_to_bytes(args.memory_gb), args.price),
-        architecture,
-        args.output.stem,
-        datetime.now(UTC).date().isoformat(),
-        BYTES[args.dtype],
-    )
+    today = datetime.now(UTC).date().isoformat()
+    device = GPUS[args.gpu] if args.gpu else cpu_core(gb_to_bytes(args.memory_gb), args.price)
+    name, base = args.output.stem, load_profile(args.base)
+    profile = profile_of(found, base, device, architecture, name, today, BYTES[args.dtype])
     args.output.parent.mkdir(parents=True, exist_ok=True)
     path = save_profile(profile, args.output.parent)
+    parts = f"{path}, host and device together, for the engine did not tell them apart"
+    if found.recording.launches:
+        source = f"llmserve calibrate, {today}, {len(found.recording.launches)} launches of {settings.model}"
+        graphs = found.status.graph_max_tokens
+        host = host_of(found.recording, found.front_end, graphs, beside(path).stem, source)
+        parts = f"{path} and {save_host(host, args.output.parent).name}, {found.recording.host_ms / 1e3:.1f} s"
     error = profile.tiers["FP16"].held_out
     assert error is not None
     print(
-        f"{path}: {len(found.recording.iterations)} iterations, {found.recording.busy_ms / 1e3:.1f} s; held-out error "
-        f"median {error.median_pct} %, p95 {error.p95_pct} %; front end {found.front_end.request_ms} ms to the "
-        f"scheduler, {found.front_end.token_ms} ms back; load average {found.load_average:.1f}",
+        f"{parts}: {len(found.recording.iterations)} iterations, {found.recording.busy_ms / 1e3:.1f} s; "
+        f"held-out error median {error.median_pct} %, p95 {error.p95_pct} %; "
+        f"front end {found.front_end.request_ms} ms to the scheduler, {found.front_end.token_ms} ms back; "
+        f"load average {found.load_average:.1f}",
         file=sys.stderr,
     )
     return 0

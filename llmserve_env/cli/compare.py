@@ -26,6 +26,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--sim", type=Path, required=True, metavar="PROFILE.json", help="profile written by `calibrate`"
     )
+    parser.add_argument(
+        "--host",
+        type=Path,
+        metavar="HOST.json",
+        help="the host beside it (default: what `calibrate` wrote)",
+    )
     parser.add_argument("--task", default="tiny_server", metavar="NAME", help="id or YAML file (default: tiny_server)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
@@ -63,6 +69,7 @@ def run_compare(args: argparse.Namespace) -> int:
     from llmserve_env.evaluation.live_comparison import LiveComparison, Policy, compare, report
     from llmserve_env.evaluation.live_comparison_text import phase_lines, save_plot, window_lines
     from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.host import beside, load_host
     from llmserve_env.rng import POLICY_STREAM, stream
     from llmserve_env.tasks.task import Task
     from llmserve_env.tasks.variants import at_rate, with_changes
@@ -71,6 +78,8 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.steps is not None:
         task = with_changes(task, steps=args.steps)
     profile, settings = load_profile(args.sim), settings_from(args)
+    host_file = args.host or beside(args.sim)
+    host = load_host(host_file) if args.host or host_file.is_file() else None
     found: list[LiveComparison] = []
     for seed, load in product(range(args.seed, args.seed + args.repeat), args.load):
         played = at_rate(task, load)
@@ -80,7 +89,7 @@ def run_compare(args: argparse.Namespace) -> int:
             agent.reset(played, [stream(seed, POLICY_STREAM)])
             return lambda batch, step: agent.act(view_of(batch, step))[0]
 
-        sides = compare(played, profile, settings, seed, choose)
+        sides = compare(played, profile, settings, seed, choose, host=host)
         found.extend(sides)
         for side in sides:
             print("\n".join(phase_lines(side)), flush=True)

@@ -12,17 +12,18 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.real.backend import LiveBackend
-from llmserve_env.backends.real.calibration import front_end_of, pace, refitted
+from llmserve_env.backends.real.calibration import front_end_of, host_of, pace, refitted
 from llmserve_env.backends.real.plugin.llmserve_steering.control import Status
 from llmserve_env.backends.real.recording import Recording, read_recording
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.backends.simulated import SimulatedBackend
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.costs import NO_HOST, TIER_NAMES
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import ConfigError
+from llmserve_env.profiles.host import Host
 from llmserve_env.profiles.schema import FrontEnd, Profile
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_MS, ms_to_ps, ps_to_s
@@ -77,11 +78,13 @@ class LiveComparison:
     """Whether the costs were fitted to this run's own iterations, instead of the calibration's."""
 
 
-def fleet_like(task: Task, profile: Profile, status: Status) -> Deployment:
-    """The task's fleet with the server's limits and the profile's costs."""
+def fleet_like(task: Task, profile: Profile, status: Status, host: Host | None = None) -> Deployment:
+    """The task's fleet with the server's limits, the profile's costs and the host beside them."""
     return replace(
         task.fleet,
-        costs=profile.costs(),
+        costs=profile.costs() if host is None else host.gpu_costs(profile.costs()),
+        host=NO_HOST if host is None else host.costs(),
+        graph_max_tokens=status.graph_max_tokens,
         block_tokens=status.block_tokens,
         max_running=status.max_batch_cap,
         token_budget=status.max_token_budget,
@@ -127,8 +130,8 @@ def _require_all_sent(backend: LiveBackend) -> None:
         )
 
 
-def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd, seed: int, choose: Policy) -> Side:
-    """The same in the simulator; the time between engine and client is added to its times."""
+def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd | None, seed: int, choose: Policy) -> Side:
+    """The same in the simulator; the time between engine and client is added to its times, unless a host has it."""
     backend = SimulatedBackend(task, fleet=fleet)
     episode = Episode(task, backend=backend)
     episode.reset(seed)
@@ -138,7 +141,8 @@ def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd, seed: int, choo
     due = requests.arrival_at_ps < task.steps * task.window_ps
     progress = backend.engine.state.progress[0][: len(requests)]
     times = np.column_stack([requests.arrival_at_ps, progress["first_token_at_ps"], progress["finished_at_ps"]])[due]
-    return _side(task, episode, seed, times, ms_to_ps(front_end.request_ms + front_end.token_ms))
+    extra_ms = 0.0 if front_end is None else front_end.request_ms + front_end.token_ms
+    return _side(task, episode, seed, times, ms_to_ps(extra_ms))
 
 
 def _side(task: Task, episode: Episode, seed: int, times: Array, extra_ps: int) -> Side:
@@ -174,6 +178,7 @@ def compare(
     seed: int,
     choose: Callable[[], Policy],
     progress: Callable[[int], object] = lambda step: None,
+    host: Host | None = None,
 ) -> tuple[LiveComparison, LiveComparison]:
     """Real once, simulated twice: with the profile as it is, and fitted again to the iterations of this run."""
     real, recording, front_end, status = play_live(task, settings, seed, choose(), progress)
@@ -181,8 +186,13 @@ def compare(
     load = os.getloadavg()[0]
     sides = []
     for is_refitted in (False, True):
-        used = refitted(profile, recording, front_end) if is_refitted else profile
-        sim = play_sim(task, fleet_like(task, used, status), used.front_end or front_end, seed, choose())
+        used, its_host = profile, host
+        if is_refitted:
+            used = refitted(profile, recording, front_end)
+            if host is not None and recording.launches:
+                its_host = host_of(recording, front_end, status.graph_max_tokens, host.name, "the compared run")
+        outside = None if its_host is not None else used.front_end or front_end
+        sim = play_sim(task, fleet_like(task, used, status, its_host), outside, seed, choose())
         phases = phase_errors(task, seed, real, sim)
         sides.append(LiveComparison(task.id, seed, real, sim, phases, factor, front_end, load, is_refitted))
     return sides[0], sides[1]

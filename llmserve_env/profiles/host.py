@@ -94,6 +94,11 @@ def load_host(name: str | Path) -> Host:
         raise ProfileError(f"{path.name} is not a valid host: {where}: {problem['msg']}") from error
 
 
+def beside(profile: Path) -> Path:
+    """Where `llmserve calibrate` writes the host of a profile."""
+    return profile.with_suffix(".host.json")
+
+
 def save_host(host: Host, folder: Path = DATA) -> Path:
     """Write `<name>.json`."""
     path = folder / f"{host.name}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ from llmserve_env.errors import ProviderError
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.calibration import fit_iterations, predicted_ms
 from llmserve_env.profiles.fitting import Iteration
+from llmserve_env.profiles.host import Host
 from llmserve_env.profiles.schema import FrontEnd, Gpu, Profile, Tier, TierName, TimeCurve
 from llmserve_env.profiles.store import build_profile
+from llmserve_env.profiles.timed_host import fit_launches
 from llmserve_env.units import MS_PER_S
 
 NEVER_S = 1e6
@@ -158,6 +161,31 @@ def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_
         raise ProviderError("the engine recorded none of the requests we sent: is the control folder its own?")
     request_ms, token_ms = (round(max(median(times), 0.0) * MS_PER_S, 3) for times in (there, back))
     return FrontEnd(request_ms=request_ms, token_ms=token_ms)
+
+
+def host_of(recording: Recording, front_end: FrontEnd, graph_max_tokens: int, name: str, provenance: str) -> Host:
+    """The host beside the device, fitted to the launches of a recording."""
+    if not recording.launches:
+        raise ProviderError(
+            "the engine did not time its launches, so host and device cannot be told apart: start vLLM with "
+            "--worker-cls llmserve_steering.worker.TimedWorker, as `llmserve real start` does"
+        )
+    fitted = fit_launches(recording.launches, graph_max_tokens)
+    return Host(
+        name=name,
+        machine=f"{platform.machine()}, {os.cpu_count()} cores",
+        engine="vLLM, a live server",
+        provenance=provenance,
+        front_end_ms=front_end.request_ms,
+        answer_ms=front_end.token_ms,
+        full_graph=fitted.full_graph,
+        piecewise_graph=fitted.piecewise_graph,
+        no_graph=fitted.no_graph,
+        per_admission_ms=fitted.per_admission_ms,
+        output=fitted.output,
+        sampling=fitted.sampling,
+        decode_attention=fitted.decode_attention,
+    )
 
 
 def cpu_core(memory_bytes: int, price_usd_per_hour: float) -> Gpu:

@@ -21,6 +21,7 @@ from llmserve_env.errors import ProviderError
 
 SCHEDULER = "llmserve_steering.scheduler.SteeredScheduler"
 ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
+WORKER = "llmserve_steering.worker.TimedWorker"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
 POLL_S = 0.25
 STOP_TIMEOUT_S = 20.0
@@ -72,6 +73,9 @@ class LaunchOptions:
             # Random weights would fill an answer with spaces.
             "--structured-outputs-config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
         }
+        if not self.async_scheduling:
+            # Its stop-watch waits for the GPU, which would undo scheduling ahead.
+            options["--worker-cls"] = WORKER
         if self.num_blocks is not None:
             options["--num-gpu-blocks-override"] = self.num_blocks
         if self.speculation_depth:

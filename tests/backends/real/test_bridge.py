@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from llmserve_env.backends.real import calibration
-from llmserve_env.backends.real.calibration import Probe, cpu_core, front_end_of, pace, profile_of, scaled_profile
+from llmserve_env.backends.real.calibration import (
+    Probe,
+    cpu_core,
+    front_end_of,
+    host_of,
+    pace,
+    profile_of,
+    scaled_profile,
+)
 from llmserve_env.backends.real.plugin.llmserve_steering.control import (
     Status,
     Wanted,
@@ -106,6 +114,54 @@ def test_a_profile_fitted_to_iterations_says_what_they_took(tmp_path: Path) -> N
     assert pace(scaled_profile(profile, 2.0), "FP16", recording.iterations) == pytest.approx(0.5, abs=0.01)
     assert profile.front_end == found.front_end and profile.gpu.name == "one CPU core"
     assert profile.model.kv_bytes_per_token == 2 * TINY.kv_bytes_per_token
+
+
+def timed(path: Path, blocks: bool) -> Path:
+    """The same machine beside a host: to launch 2 ms, 0.05 ms per sequence, 0.5 ms per admission; 0.3 ms after."""
+    rows = [json.loads(line) for line in recorded(path).read_text(encoding="utf-8").splitlines()]
+    now_s = 100.0
+    for row in rows:
+        sequences, row["admitted"] = row["decoding"] + row["chunks"], row["chunks"]
+        launch_ms = 2.0 + 0.05 * sequences + 0.5 * row["admitted"]
+        row["start"], row["device_ms"], row["blocks"] = now_s, law_ms(row), blocks
+        # A CPU computes inside the call; a GPU after it, and here longer than the call takes.
+        row["launched"] = now_s + (launch_ms + (law_ms(row) if blocks else 0.0)) / 1e3
+        row["taken"] = now_s + (launch_ms + law_ms(row)) / 1e3
+        row["end"] = now_s = row["taken"] + 0.3e-3
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_device_and_host_are_fitted_apart_on_a_cpu_and_on_a_gpu(tmp_path: Path, blocks: bool) -> None:
+    recording = read_recording(timed(tmp_path / "iterations.jsonl", blocks), "FP16")
+    for iteration in recording.iterations:
+        row = {name: getattr(iteration, name) for name in ("decoding", "prefill_tokens")}
+        assert iteration.ms == pytest.approx(law_ms({**row, "context": iteration.context_tokens}), abs=1e-6)
+    host = host_of(recording, FrontEnd(request_ms=3.0, token_ms=4.0), 0, "mine", "made up")
+    assert host.no_graph.base_ms == pytest.approx(2.0, abs=0.05)
+    assert host.no_graph.per_sequence_ms == pytest.approx(0.05, abs=0.005)
+    assert host.per_admission_ms == pytest.approx(0.5, abs=0.05)
+    assert host.output.base_ms == pytest.approx(0.3, abs=0.01)
+    assert (host.front_end_ms, host.answer_ms) == (3.0, 4.0)
+    # No graph was captured, so every launch is of one kind.
+    assert host.full_graph.base_ms == pytest.approx(host.no_graph.base_ms, abs=0.05)
+
+
+def test_a_gpu_that_waits_for_its_kernels_tells_nothing_about_itself(tmp_path: Path) -> None:
+    path = timed(tmp_path / "iterations.jsonl", blocks=False)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows[::2]:
+        row["launched"] = row["start"] + 2e-3 * row["device_ms"]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    recording = read_recording(path, "FP16")
+    assert (len(recording.iterations), len(recording.launches)) == (300, 600)
+
+
+def test_without_timed_launches_there_is_no_host_to_fit(tmp_path: Path) -> None:
+    recording = read_recording(recorded(tmp_path / "iterations.jsonl"), "FP16")
+    with pytest.raises(ProviderError, match="did not time its launches"):
+        host_of(recording, FrontEnd(request_ms=3.0, token_ms=4.0), 0, "mine", "made up")
 
 
 def test_the_front_end_is_what_lies_outside_the_engine(tmp_path: Path) -> None:

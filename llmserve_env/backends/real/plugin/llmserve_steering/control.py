@@ -13,6 +13,8 @@ from typing import Any
 
 FOLDER_VARIABLE = "LLMSERVE_REAL_CONTROL_DIR"
 WANTED, STATUS = "wanted.json", "status.json"
+TIMES_ATTRIBUTE = "llmserve_times"
+"""Where the worker's times of an iteration travel on its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Status:
     iterations: int
     busy_s: float
     """Time spent in iterations since the start."""
+    graph_max_tokens: int = 0
+    """Largest iteration that was captured as a CUDA graph; 0 where none is."""
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

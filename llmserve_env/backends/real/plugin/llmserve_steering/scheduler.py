@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from .control import (
     FOLDER_VARIABLE,
     STATUS,
+    TIMES_ATTRIBUTE,
     WANTED,
     Status,
     Wanted,
@@ -85,6 +86,7 @@ class Steering:
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The end of an iteration: its tokens are on their way to the clients."""
+        taken_at_s = time.monotonic()
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         ended_at_s = time.monotonic()
         started_at_s, work = self._open.pop(id(scheduler_output), (ended_at_s, {}))
@@ -94,7 +96,8 @@ class Steering:
         self._busy_s += ended_at_s - started_at_s
         self._ended_at_s = ended_at_s
         if self._log is not None and work:
-            self._record(started_at_s, ended_at_s, work)
+            told = getattr(model_runner_output, TIMES_ATTRIBUTE, {})
+            self._record({"start": started_at_s, "taken": taken_at_s, "end": ended_at_s, **told}, work)
         if ended_at_s - self._said_at_s > STATUS_INTERVAL_S or not self.running:
             self._say()
         return outputs
@@ -167,14 +170,20 @@ class Steering:
             work["pairs"] += tokens * past + tokens * (tokens + 1) // 2
             if request.num_output_tokens == 0 and past + tokens >= request.num_prompt_tokens:
                 first.append(name)
-        return {**work, "first": first}
+        return {**work, "admitted": len(output.scheduled_new_reqs), "first": first}
 
-    def _record(self, started_at_s: float, ended_at_s: float, work: dict[str, Any]) -> None:
+    def _record(self, times: dict[str, Any], work: dict[str, Any]) -> None:
         assert self._log is not None
         added, self._added = self._added, {}
-        row = {"start": started_at_s, "end": ended_at_s, **work, "added": added}
+        row = {**times, **work, "added": added}
         row["left"] = len(self.running) + len(self.waiting)
         self._log.write(json.dumps(row) + "\n")
+
+    def _graph_max_tokens(self) -> int:
+        """Largest iteration that was captured as a CUDA graph; 0 where none is."""
+        compilation = self.vllm_config.compilation_config
+        mode = getattr(compilation.cudagraph_mode, "name", "NONE")
+        return 0 if mode == "NONE" else int(compilation.max_cudagraph_capture_size or 0)
 
     def _say(self) -> None:
         self._said_at_s = time.monotonic()
@@ -193,6 +202,7 @@ class Steering:
             vocabulary=self.vllm_config.model_config.get_vocab_size(),
             async_scheduling=bool(self.scheduler_config.async_scheduling),
             prefix_caching=bool(self.cache_config.enable_prefix_caching),
+            graph_max_tokens=self._graph_max_tokens(),
             iterations=self._iterations,
             busy_s=self._busy_s,
         )
