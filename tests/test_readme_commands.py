@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from tests.server.running import RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +48,20 @@ def commands() -> list[str]:
     """Lines of the shell blocks, without their comments."""
     lines = "\n".join(text for language, text in BLOCKS if language == "bash").splitlines()
     return [line.split("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def test_the_training_command_is_that_of_the_shipped_policy_and_names_its_score() -> None:
+    line = next(line for line in README.splitlines() if line.startswith("python train.py"))
+    command, _, said = line.partition("#")
+    task = re.search(r"--task (\w+)", command)
+    assert task is not None
+    card = json.loads((ROOT / "llmserve_env" / "weights" / task[1] / "ppo.json").read_text(encoding="utf-8"))
+    assert command.strip() == card["command"]
+    assert said.split()[-1] == str(card["score"]["mean"])
+
+
+def test_commands_evaluate_on_the_seeds_of_the_table_by_default() -> None:
+    assert f"over seeds {REPORTED_SEEDS.start}..{REPORTED_SEEDS.stop - 1}; `llmserve benchmark --episodes 20`" in README
 
 
 @pytest.mark.parametrize("command", [c for c in commands() if c.startswith("make ")])

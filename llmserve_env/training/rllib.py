@@ -6,15 +6,19 @@ import time
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+from llmserve_env.agents.policy_format import PolicyFormat
+from llmserve_env.arrays import Array
+from llmserve_env.env.spaces import FEATURE_LIMIT
 from llmserve_env.evaluation.ray_runner import cluster
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.gym_envs.single import LLMServeGymEnv
 from llmserve_env.training.results import Layers, Record, RunTimes, Trained
-from llmserve_env.training.settings import TrainingRun
+from llmserve_env.training.settings import TrainingRun, drawn_tasks
 
 ENVS_PER_RUNNER = 8
 
@@ -25,8 +29,17 @@ class RayServingEnv(LLMServeGymEnv):
     def __init__(self, config: Any) -> None:
         tasks = config["tasks"]
         index = config.worker_index * ENVS_PER_RUNNER + config.vector_index
-        super().__init__(tasks[index % len(tasks)])
+        super().__init__(tasks[index % len(tasks)], grades=False)
+        self._format: PolicyFormat = config["format"]
+        self.actions = self._format.codec(self.task)
+        self.action_space = self.actions.space
+        width = len(self._format.feature_names(self.task))
+        self.observation_space = spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, (width,), np.float32)
         self._training_rng = np.random.default_rng(np.random.SeedSequence((config["seed"], index)))
+
+    def _observe(self) -> Array:
+        inputs: Array = self._format.inputs(self.task, self.episode.batch.features())[0]
+        return inputs
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode on a training seed; the seed that RLlib passes is ignored."""
@@ -40,7 +53,9 @@ def ray_config(run: TrainingRun, num_env_runners: int) -> PPOConfig:
     schedule = [[0, h.learning_rate], [run.num_steps, h.final_learning_rate]]
     return (
         PPOConfig()
-        .environment(RayServingEnv, env_config={"tasks": list(run.tasks), "seed": run.seed})
+        .environment(
+            RayServingEnv, env_config={"tasks": [*run.tasks, *drawn_tasks(run)], "seed": run.seed, "format": h.format}
+        )
         .env_runners(num_env_runners=num_env_runners, num_envs_per_env_runner=ENVS_PER_RUNNER)
         .training(
             lr=schedule,
