@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from datasets import Dataset
+from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 from websockets.exceptions import ConnectionClosed
 
@@ -34,7 +35,8 @@ from llmserve_env.agents.llm_prompt import system_prompt, user_prompt
 from llmserve_env.errors import InvalidActionError
 
 WINDOWS_SHOWN, WINDOWS_REWARDED = 3, 5
-NUM_HELD_OUT = 8
+NUM_HELD_OUT, SAMPLES = 8, 4
+"""Held-out moments, and answers sampled for each."""
 HELD_OUT_START = 9_000
 """Offset in the evaluation range: seeds that neither training nor any published table uses."""
 
@@ -144,17 +146,21 @@ def rewards_of(sessions: Sessions) -> list[Any]:
     return [format_reward, validity_reward, return_reward]
 
 
-def evaluate(trainer: GRPOTrainer, rewards: Sequence[Any], held_out: Dataset, max_answer_tokens: int) -> float:
-    """Mean reward of the model's most likely answers on held-out moments, from 0 to 3."""
-    model, tokenizer = trainer.model, trainer.processing_class
-    answers = []
+def evaluate(trainer: GRPOTrainer, rewards: Sequence[Any], held_out: Dataset, args: argparse.Namespace) -> float:
+    """Mean reward of sampled answers on held-out moments, from 0 to 3; the same model gives the same figure."""
+    model, tokenizer = trainer.model.eval(), trainer.processing_class
+    set_seed(args.seed)
+    answers, rows = [], []
     for row in held_out:
         text = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
         tokens = tokenizer(text, return_tensors="pt").to(model.device)
-        out = model.generate(**tokens, max_new_tokens=max_answer_tokens, do_sample=False)
-        answer = tokenizer.decode(out[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True)
-        answers.append([{"role": "assistant", "content": answer}])
-    columns = {name: held_out[name] for name in ("task_id", "seed", "step")}
+        sampling = {"do_sample": True, "num_return_sequences": SAMPLES, "max_new_tokens": args.max_answer_tokens}
+        out = model.generate(**tokens, **sampling)[:, tokens["input_ids"].shape[1] :]
+        answers += [
+            [{"role": "assistant", "content": text}] for text in tokenizer.batch_decode(out, skip_special_tokens=True)
+        ]
+        rows += [row] * SAMPLES
+    columns = {name: [row[name] for row in rows] for name in ("task_id", "seed", "step")}
     parts = [part(completions=answers, **columns) for part in rewards]
     return sum(sum(part) for part in parts) / len(answers)
 
@@ -209,9 +215,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             args=settings(args),
             train_dataset=train,
         )
-        before = evaluate(trainer, rewards, held_out, args.max_answer_tokens)
+        before = evaluate(trainer, rewards, held_out, args)
         trainer.train()
-        after = evaluate(trainer, rewards, held_out, args.max_answer_tokens)
+        after = evaluate(trainer, rewards, held_out, args)
         saved = args.output / "model"
         trainer.save_model(str(saved))
     return {"before": before, "after": after, "model": str(saved), "history": trainer.state.log_history}
