@@ -64,7 +64,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "llmserve_env/env/",
         "llmserve_env/gym_envs/",
         "llmserve_env/tasks/registration.py",
-        "llmserve_env/training/vec_env.py",
+        "llmserve_env/training/",
     ),
     "joblib": (),
     "numba": ("llmserve_env/engine/kernels/",),
