@@ -184,8 +184,8 @@ docs: setup ## Rewrite the generated tables in README.md and docs/
 figures: setup ## Rerun every command whose output is shown in README.md and docs/ (half an hour)
 	$(BIN)/llmserve benchmark --readme README.md
 	$(BIN)/python -m tools.build_docs
-	$(BIN)/python -m tools.draw_episode
 	$(BIN)/python -m tools.record_opening
+	$(BIN)/python -m tools.record_page
 	$(BIN)/python -m tools.figures
 
 ##@ Maintain

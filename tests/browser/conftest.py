@@ -9,8 +9,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.chromium import chromium
 from tests.server.running import RunningServer
+from tools.chromium import chromium
 
 TIMEOUT_MS = 60_000
 COMPILE_TIMEOUT_S = 600

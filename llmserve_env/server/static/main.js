@@ -2,12 +2,12 @@
 import * as address from "./address.js";
 import { Agents } from "./agents.js";
 import * as api from "./api.js";
-import { saveClip } from "./clip.js";
 import { knobFields, Knobs } from "./knobs.js";
 import { Lane, YOU } from "./lane.js";
 import { Match } from "./match.js";
 import { untilReady } from "./readiness.js";
-import { csv, save, showResult } from "./result.js";
+import { showResult } from "./result.js";
+import { startSharing } from "./share.js";
 import { Stage } from "./stage.js";
 import { startTabs } from "./tabs.js";
 import { startTheme } from "./theme.js";
@@ -72,6 +72,7 @@ function render() {
   const hasResult = match.isOver && match.lanes.every((one) => one.grade);
   $("result").hidden = !hasResult;
   $("knob-panel").hidden = hasResult;
+  $("show-knobs").textContent = hasResult ? "Result" : "Knobs";
 }
 
 // The address follows the match, though not at every step: browsers limit how often it may change.
@@ -163,25 +164,6 @@ function changePlayer(side) {
   });
 }
 
-async function copyLink() {
-  keepAddress();
-  try {
-    await navigator.clipboard.writeText(location.href);
-    say("Link copied: it brings back this task, seed, players and moment.");
-  } catch {
-    say("The browser does not let the page copy. The link is in the address bar.");
-  }
-}
-
-function download(kind) {
-  const name = `${match.task.id}-${match.seed}`;
-  if (kind === "csv") return save(`${name}.csv`, "text/csv", csv(match));
-  return change(async () => {
-    const log = await api.log(await match.lanes[0].live());
-    save(`${name}.json`, "application/json", JSON.stringify(log, null, 1));
-  });
-}
-
 function listen() {
   $("setup").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -193,11 +175,10 @@ function listen() {
   $("task").addEventListener("change", () => change(() => begin(chosen({ task: $("task").value, a: null, b: null }))));
   for (const side of ["a", "b"]) $("player-" + side).addEventListener("change", () => changePlayer(side));
   $("take-over").addEventListener("click", () => change(takeOver));
-  $("show-knobs").addEventListener("click", () => document.body.classList.toggle("shows-knobs"));
-  $("share").addEventListener("click", copyLink);
-  $("record").addEventListener("click", () => change(() => saveClip(match, knobs.schema, $("record"), say)));
-  $("save-log").addEventListener("click", () => download("log"));
-  $("save-csv").addEventListener("click", () => download("csv"));
+  $("show-knobs").addEventListener("click", () => {
+    if ($("result").hidden) document.body.classList.toggle("shows-knobs");
+    else $("result").scrollIntoView();
+  });
   $("about").addEventListener("click", () => $("about-dialog").showModal());
   document.addEventListener("keydown", (event) => {
     const taken = event.key === " " ? "input, select, button, a, dialog" : "input, select, dialog, [role=tab]";
@@ -250,13 +231,13 @@ async function main() {
   const recording = await api.opening();
   const schema = knobFields(recording.action_schema);
   knobs = new Knobs($("knobs"), schema, () => {});
-  knobs.schema = schema;
   stage = new Stage({ cards: [$("card-a"), $("card-b")], groups: $("groups"), charts: $("charts"), strips: $("strips") }, schema, (lane) => agents.entry(lane.player).does);
   transport = new Transport(
     { play: $("play"), step: $("step"), end: $("end"), restart: $("restart"), line: $("line"), clock: $("clock"), speed: $("speed") },
     { advance, seek, onPause: () => keepAddress() },
   );
   listen();
+  startSharing(schema, { current: () => match, change, keepAddress, say });
   const hasOwnWish = wanted.task !== null;
   const isReady = hasOwnWish && (await api.health().catch(() => ({}))).ready;
   if (!isReady) openRecorded(recording);

@@ -16,7 +16,7 @@ const memoryLevel = (task) => [{ at: task.memory_limit_gb, label: `limit ${task.
 
 const SERVICE = [
   { title: "Traffic", unit: "requests arriving per step", of: count("arrived"), isShared: true, format: whole },
-  { title: "First token after", unit: "median; thin: 99th percentile", of: seen("p50_ttft_ms"), alsoOf: seen("p99_ttft_ms"),
+  { title: "First token", unit: "wait: median; thin: p99", of: seen("p50_ttft_ms"), alsoOf: seen("p99_ttft_ms"),
     isLog: true, low: 10, levels: sloLevels, format: milliseconds },
   { title: "SLO met", unit: "requests of the last 10 steps", of: seen("slo_compliance_rate"), ...share },
   { title: "Waiting", unit: "requests in the queue", of: seen("queue_depth"), format: whole },
@@ -42,7 +42,7 @@ const REWARD = [
   { title: "Memory", unit: "costs reward", of: term("memory"), low: 0, high: 1 },
 ];
 
-// A group is offered where its figures exist; `needs` reads a row.
+// A group is offered where its figures exist; `needs` reads the first row of a match, if there is one yet.
 export const GROUPS = [
   { id: "service", title: "Service", charts: SERVICE, needs: () => true },
   { id: "engine", title: "Engine", charts: ENGINE, needs: () => true },

@@ -15,8 +15,9 @@ export class Stage {
   }
 
   listGroups() {
-    const offered = GROUPS.filter((group) => group.needs(this.match?.lanes[0].rows[0] ?? null));
-    this.groupsElement.replaceChildren(...offered.map((group) => {
+    this.offered = GROUPS.filter((group) => group.needs(this.match?.lanes[0].rows[0]));
+    const legend = this.groupsElement.querySelector("legend");
+    this.groupsElement.replaceChildren(legend, ...this.offered.map((group) => {
       const label = document.createElement("label");
       label.innerHTML = `<input type="radio" name="group" value="${group.id}"><span>${group.title}</span>`;
       const input = label.firstChild;
@@ -24,6 +25,12 @@ export class Stage {
       input.addEventListener("change", () => this.choose(group));
       return label;
     }));
+  }
+
+  begin(match) {
+    Object.assign(this, { match, hover: null });
+    this.listGroups();
+    if (!this.offered.includes(this.group)) this.choose(this.offered[0]);
   }
 
   choose(group) {
@@ -46,8 +53,7 @@ export class Stage {
   }
 
   show(match) {
-    if (this.match !== match) this.hover = null;
-    this.match = match;
+    if (this.match !== match) this.begin(match);
     const at = Math.min(this.hover ?? match.time, match.time);
     const cursor = this.hover === null ? null : at;
     for (const chart of this.charts) chart.show(match, at, cursor);

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Request
 
 from llmserve_env.planning.report.page import SECTIONS
-from tests.chromium import chromium
+from tools.chromium import chromium
 
 pytestmark = pytest.mark.browser
 

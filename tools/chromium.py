@@ -1,4 +1,4 @@
-"""Chromium for the browser tests."""
+"""Chromium, for the browser tests and for programs that look at the page."""
 
 from __future__ import annotations
 
