@@ -11,7 +11,7 @@ export function rounded(value) {
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
 export const dollars = (usd) => `$${usd.toFixed(usd < 10 ? 2 : 0)}`;
-export const milliseconds = (ms) => (ms >= 1000 ? `${rounded(ms / 1000)} s` : `${rounded(ms)} ms`);
+export const milliseconds = (ms) => (ms >= 1000 ? `${rounded(ms / 1000)} s` : `${ms >= 10 ? Math.round(ms) : rounded(ms)} ms`);
 export const whole = (number) => Math.round(number).toLocaleString("en");
 
 const ACRONYMS = { kv: "KV", slo: "SLO", ttft: "Time to first token", itl: "Gap between tokens" };

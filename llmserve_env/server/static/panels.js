@@ -16,9 +16,9 @@ const memoryLevel = (task) => [{ at: task.memory_limit_gb, label: `limit ${task.
 
 const SERVICE = [
   { title: "Traffic", unit: "requests arriving per step", of: count("arrived"), isShared: true, format: whole },
-  { title: "First token", unit: "wait: median; thin: p99", of: seen("p50_ttft_ms"), alsoOf: seen("p99_ttft_ms"),
+  { title: "First token", unit: "median; thin: p99", of: seen("p50_ttft_ms"), alsoOf: seen("p99_ttft_ms"),
     isLog: true, low: 10, levels: sloLevels, format: milliseconds },
-  { title: "SLO met", unit: "requests of the last 10 steps", of: seen("slo_compliance_rate"), ...share },
+  { title: "SLO met", unit: "last 10 steps", of: seen("slo_compliance_rate"), ...share },
   { title: "Waiting", unit: "requests in the queue", of: seen("queue_depth"), format: whole },
   { title: "Cost", unit: "USD since the start", of: seen("cost_so_far"), format: dollars },
   { title: "Reward", unit: "sum since the start", of: (row) => row.sums.reward, format: rounded, low: null },
@@ -26,7 +26,7 @@ const SERVICE = [
 
 const ENGINE = [
   { title: "Running", unit: "requests in batches", of: seen("active_requests"), format: whole },
-  { title: "Throughput", unit: "output tokens per second", of: seen("throughput_tps") },
+  { title: "Throughput", unit: "output tokens/s", of: seen("throughput_tps") },
   { title: "Gap between tokens", unit: "median, ms", of: seen("p50_itl_ms") },
   { title: "KV cache", unit: "blocks in use", of: seen("kv_cache_occupancy"), ...share },
   { title: "GPU memory", unit: "GB, fullest GPU", of: seen("gpu_memory_used_gb"), levels: memoryLevel },
