@@ -78,6 +78,15 @@ def test_me_against_ppo_is_stepped_with_my_knobs(browser: Browser, address: str)
     pause(page)
 
 
+def test_two_quick_clicks_are_two_steps(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=you&b=ppo")
+    page.dblclick("#step")
+    expect(page.locator("#line")).to_have_value("2")
+    idle(page)
+    step(page)
+    assert page.evaluate("location.search").endswith("&played=3")
+
+
 def test_taking_over_continues_the_agents_episode_with_my_knobs(browser: Browser, address: str) -> None:
     page = visit(browser, address, "?task=adversarial_multitenant&seed=42&a=ppo&b=heuristic&t=30")
     before = figures(page)

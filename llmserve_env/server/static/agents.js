@@ -6,7 +6,7 @@ import { YOU } from "./lane.js";
 const YOURS = { name: YOU, title: "You", does: "turn the knobs yourself, step by step or while time runs", sees: "this page", is_available: true, reason: "" };
 // "vLLM" keeps its own spelling.
 const capitalised = (text) => (/^[a-z][a-z ]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
-const PREFERRED = ["ppo", "ppo_generalist", "planner", "tuned"];
+const PREFERRED = ["ppo_generalist", "planner", "tuned"];
 
 export class Agents {
   constructor(entries) {
@@ -29,7 +29,8 @@ export class Agents {
 
   // The first of some names that can play this task.
   firstOf(names) {
-    return [...names, ...PREFERRED, "default_knobs"].find((name) => this.canPlay(name));
+    const others = this.entries.map((one) => one.name).filter((name) => name !== YOU);
+    return [...names, ...PREFERRED, ...others].find((name) => this.canPlay(name));
   }
 
   fill(select, chosen, isYouOffered) {

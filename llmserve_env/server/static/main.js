@@ -25,6 +25,8 @@ let stage = null;
 let transport = null;
 let addressAt = 0;
 let saying = 0;
+let numUnderWay = 0;
+let openers = [];
 
 function complain(error) {
   $("alert").textContent = error ? error.message : "";
@@ -37,16 +39,21 @@ function say(words) {
   saying = setTimeout(() => { $("said").textContent = ""; }, SAID_MS);
 }
 
+function setBusy(change) {
+  numUnderWay += change;
+  $("dashboard").setAttribute("aria-busy", String(numUnderWay > 0));
+}
+
 // Work of the page; it says that it is busy, and shows what went wrong.
 async function attempt(work) {
-  $("dashboard").setAttribute("aria-busy", "true");
+  setBusy(1);
   try {
     await work();
   } catch (error) {
     complain(error);
     transport.pause();
   } finally {
-    $("dashboard").setAttribute("aria-busy", "false");
+    setBusy(-1);
   }
   render();
 }
@@ -67,6 +74,7 @@ function render() {
   if (!isYours && row) knobs.show(row.action);
   knobs.setTask(match.task, isYours && !lane.isDone);
   $("turning").textContent = lane.isYou ? "Your knobs" : `${lane.title} turns the knobs`;
+  $("hint").hidden = !isYours || match.time > 0;
   $("take-over").hidden = isYours || match.isOver;
   $("take-over").textContent = lane.isYou ? "Play on from here" : "Take over from here";
   const hasResult = match.isOver && match.lanes.every((one) => one.grade);
@@ -124,7 +132,7 @@ async function begin(wanted) {
   const task = wanted.task === null ? tasks[0] : tasks.find((one) => one.id === wanted.task);
   if (!task) throw new Error(`There is no task “${wanted.task}” here. Known: ${tasks.map((one) => one.id).join(", ")}.`);
   if (match?.task !== task) agents = await Agents.of(task.id);
-  const [a, b] = [wanted.a ?? agents.firstOf([]), wanted.b ?? agents.firstOf(["vllm_defaults", "default_knobs"])];
+  const [a, b] = [wanted.a ?? agents.firstOf([openers[0]]), wanted.b ?? agents.firstOf([openers[1]])];
   const mine = { head: wanted.head, moves: wanted.moves, played: wanted.played };
   const lanes = [new Lane(a, agents.entry(a).title, a === YOU ? mine : {}), new Lane(b, agents.entry(b).title)];
   await lanes[0].begin(task, wanted.seed);
@@ -229,6 +237,7 @@ async function main() {
   startTabs();
   const wanted = wish();
   const recording = await api.opening();
+  openers = recording.lanes.map((lane) => lane.agent);
   const schema = knobFields(recording.action_schema);
   knobs = new Knobs($("knobs"), schema, () => {});
   stage = new Stage({ cards: [$("card-a"), $("card-b")], groups: $("groups"), charts: $("charts"), strips: $("strips") }, schema, (lane) => agents.entry(lane.player).does);

@@ -1,7 +1,7 @@
 // Two players on the same task and seed, and how far the visitor has watched.
 export class Match {
   constructor(task, seed, lanes) {
-    Object.assign(this, { task, seed, lanes, time: 0 });
+    Object.assign(this, { task, seed, lanes, time: 0, moving: Promise.resolve() });
     for (const lane of lanes) Object.assign(lane, { task, recordedSeed: seed });
   }
 
@@ -18,8 +18,23 @@ export class Match {
     return this.time > 0 && this.time >= this.reached && this.lanes.every((lane) => lane.isDone);
   }
 
+  // One move after the other: two clicks are two steps, and a jump waits for the step before it.
+  queue(move) {
+    this.moving = this.moving.catch(() => {}).then(move);
+    return this.moving;
+  }
+
   // Moves on by one step; false at the end. `knobs` gives the visitor's settings if a step of theirs is needed.
-  async advance(knobs) {
+  advance(knobs) {
+    return this.queue(() => this.stepOn(knobs));
+  }
+
+  // Loads agents' rows up to a time and goes there, or as far as the visitor has played.
+  goTo(time) {
+    return this.queue(() => this.jump(time));
+  }
+
+  async stepOn(knobs) {
     const next = this.time + 1;
     const [first, second] = await Promise.all(this.lanes.map((lane) => lane.reach(next, knobs)));
     if (!first || !second) return false;
@@ -28,8 +43,7 @@ export class Match {
     return true;
   }
 
-  // Loads agents' rows up to a time and goes there, or as far as the visitor has played.
-  async goTo(time) {
+  async jump(time) {
     const wanted = Math.min(time, this.steps);
     const agents = this.lanes.filter((lane) => !lane.isYou);
     await Promise.all(agents.map((lane) => lane.reach(wanted, null)));
