@@ -189,3 +189,11 @@ def test_a_link_can_be_copied(browser: Browser, address: str) -> None:
     page.click("#share")
     expect(page.locator("#said")).to_contain_text("Link copied")
     assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def test_where_copying_is_forbidden_the_link_is_shown(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=20")
+    page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject(new Error('forbidden')))")
+    page.click("#share")
+    expect(page.locator("#link")).to_be_focused()
+    assert page.input_value("#link") == page.url

@@ -5,12 +5,16 @@ import { csv, save } from "./result.js";
 
 const $ = (id) => document.getElementById(id);
 
+// Where the browser does not let the page copy, for example inside another page, the visitor copies by hand.
 async function copyLink(say) {
   try {
     await navigator.clipboard.writeText(location.href);
     say("Link copied: it brings back this task, seed, players and moment.");
   } catch {
-    say("The browser does not let the page copy. The link is in the address bar.");
+    $("link").value = location.href;
+    $("link-dialog").showModal();
+    $("link").focus();
+    $("link").select();
   }
 }
 
