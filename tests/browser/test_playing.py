@@ -129,6 +129,21 @@ def test_an_address_that_cannot_be_obeyed_says_why_and_leaves_something_to_watch
         expect(page.locator("#alert")).to_be_visible()
 
 
+def test_a_change_that_fails_leaves_the_choices_as_they_are_in_force(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=40")
+    page.route(f"{address}/reset", lambda route: route.fulfill(status=503, json={"detail": "the server is busy"}))
+    page.select_option("#player-b", "tuned")
+    expect(page.locator("#alert")).to_have_text("the server is busy")
+    idle(page)
+    assert (page.input_value("#player-b"), time_of(page)) == ("heuristic", 40)
+
+
+def test_an_address_may_name_only_the_players(browser: Browser, address: str) -> None:
+    page = visit(browser, address, "?a=heuristic&b=random&t=3")
+    expect(page.locator("#source")).to_have_text("Live simulation")
+    assert (page.input_value("#player-a"), page.input_value("#player-b"), time_of(page)) == ("heuristic", "random", 3)
+
+
 def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=40")
     page.select_option("#player-b", "tuned")

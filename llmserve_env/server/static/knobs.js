@@ -12,9 +12,8 @@ export const knobFields = (schema) => ({
 });
 
 export class Knobs {
-  constructor(parent, schema, onChange) {
+  constructor(parent, schema) {
     this.inputs = {};
-    this.onChange = onChange;
     for (const [name, field] of Object.entries(schema.properties)) this.add(parent, name, field);
   }
 
@@ -44,11 +43,8 @@ export class Knobs {
   }
 
   listen({ input, slider }) {
-    slider?.addEventListener("input", () => { input.value = slider.value; this.onChange(); });
-    input.addEventListener("input", () => {
-      if (slider) slider.value = input.value;
-      this.onChange();
-    });
+    slider?.addEventListener("input", () => { input.value = slider.value; });
+    if (slider) input.addEventListener("input", () => { slider.value = input.value; });
   }
 
   set(name, value) {

@@ -67,7 +67,7 @@ export class Lane {
   }
 
   // The session's seed, which the server drew if none was given.
-  async seed() {
+  async drawnSeed() {
     return (await api.state(this.session)).seed;
   }
 
@@ -114,7 +114,7 @@ export class Lane {
   async live() {
     if (this.session) return this.session;
     const again = new Lane(this.player, this.title);
-    await again.begin(this.task, this.recordedSeed);
+    await again.begin(this.task, this.seed);
     while (!again.isDone) await again.play(this.player, AHEAD_STEPS);
     this.session = again.session;
     return this.session;

@@ -26,7 +26,7 @@ let transport = null;
 let addressAt = 0;
 let saying = 0;
 let numUnderWay = 0;
-let openers = [];
+let opening = { task: "", players: [] };
 
 function complain(error) {
   $("alert").textContent = error ? error.message : "";
@@ -52,6 +52,7 @@ async function attempt(work) {
   } catch (error) {
     complain(error);
     transport.pause();
+    if (match) fillForm();
   } finally {
     setBusy(-1);
   }
@@ -106,7 +107,7 @@ async function finish(over) {
   showResult($("result"), over, grades);
 }
 
-const seek = (step) => change(async () => {
+const seek = (step) => attempt(async () => {
   const current = match;
   await current.goTo(step);
   // Played to the end by hand: the knobs as they are now are held.
@@ -115,13 +116,18 @@ const seek = (step) => change(async () => {
   if (current.isOver) await finish(current);
 });
 
-function show(chosen) {
-  match = chosen;
+// The choices as they are in force; what the visitor typed as a seed stays for correction.
+function fillForm() {
   $("task").value = match.task.id;
-  $("seed").value = match.seed;
-  $("task-text").textContent = match.task.description;
   ["a", "b"].forEach((side, i) => agents.fill($("player-" + side), match.lanes[i].player, side === "a"));
   agents.describe($("agent-list"));
+}
+
+function show(chosen) {
+  match = chosen;
+  $("seed").value = match.seed;
+  $("task-text").textContent = match.task.description;
+  fillForm();
   if (match.lanes[0].isYou && !match.time) knobs.showDefaults();
   render();
 }
@@ -129,14 +135,15 @@ function show(chosen) {
 // Starts a match; what `wanted` does not name is chosen here.
 async function begin(wanted) {
   transport.pause();
-  const task = wanted.task === null ? tasks[0] : tasks.find((one) => one.id === wanted.task);
-  if (!task) throw new Error(`There is no task “${wanted.task}” here. Known: ${tasks.map((one) => one.id).join(", ")}.`);
+  const taskId = wanted.task ?? opening.task;
+  const task = tasks.find((one) => one.id === taskId);
+  if (!task) throw new Error(`There is no task “${taskId}” here. Known: ${tasks.map((one) => one.id).join(", ")}.`);
   if (match?.task !== task) agents = await Agents.of(task.id);
-  const [a, b] = [wanted.a ?? agents.firstOf([openers[0]]), wanted.b ?? agents.firstOf([openers[1]])];
+  const [a, b] = [wanted.a ?? agents.firstOf([opening.players[0]]), wanted.b ?? agents.firstOf([opening.players[1]])];
   const mine = { head: wanted.head, moves: wanted.moves, played: wanted.played };
   const lanes = [new Lane(a, agents.entry(a).title, a === YOU ? mine : {}), new Lane(b, agents.entry(b).title)];
   await lanes[0].begin(task, wanted.seed);
-  const seed = wanted.seed ?? (await lanes[0].seed());
+  const seed = wanted.seed ?? (await lanes[0].drawnSeed());
   await lanes[1].begin(task, seed);
   const next = new Match(task, seed, lanes);
   await Promise.all(lanes.map((lane) => lane.fetchAhead(0)));
@@ -216,10 +223,8 @@ async function goLive() {
   $("task").replaceChildren(...tasks.map((task) => new Option(`${task.name} (${task.difficulty})`, task.id)));
   for (const control of document.querySelectorAll("[data-needs-server]")) control.disabled = false;
   if (!match) return;
-  $("task").value = match.task.id;
   agents = await Agents.of(match.task.id);
-  ["a", "b"].forEach((side, i) => agents.fill($("player-" + side), match.lanes[i].player, side === "a"));
-  agents.describe($("agent-list"));
+  fillForm();
 }
 
 // What the address asks for; one that cannot be read asks for nothing.
@@ -237,9 +242,9 @@ async function main() {
   startTabs();
   const wanted = wish();
   const recording = await api.opening();
-  openers = recording.lanes.map((lane) => lane.agent);
+  opening = { task: recording.task.id, players: recording.lanes.map((lane) => lane.agent) };
   const schema = knobFields(recording.action_schema);
-  knobs = new Knobs($("knobs"), schema, () => {});
+  knobs = new Knobs($("knobs"), schema);
   stage = new Stage({ cards: [$("card-a"), $("card-b")], groups: $("groups"), charts: $("charts"), strips: $("strips") }, schema, (lane) => agents.entry(lane.player).does);
   transport = new Transport(
     { play: $("play"), step: $("step"), end: $("end"), restart: $("restart"), line: $("line"), clock: $("clock"), speed: $("speed") },
@@ -247,7 +252,7 @@ async function main() {
   );
   listen();
   startSharing(schema, { current: () => match, change, keepAddress, say });
-  const hasOwnWish = wanted.task !== null;
+  const hasOwnWish = [wanted.task, wanted.seed, wanted.a, wanted.b].some((asked) => asked !== null);
   const isReady = hasOwnWish && (await api.health().catch(() => ({}))).ready;
   if (!isReady) openRecorded(recording);
   await untilReady($("source"));

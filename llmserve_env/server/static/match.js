@@ -2,7 +2,7 @@
 export class Match {
   constructor(task, seed, lanes) {
     Object.assign(this, { task, seed, lanes, time: 0, moving: Promise.resolve() });
-    for (const lane of lanes) Object.assign(lane, { task, recordedSeed: seed });
+    for (const lane of lanes) Object.assign(lane, { task, seed });
   }
 
   get steps() {
