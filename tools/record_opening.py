@@ -27,7 +27,7 @@ from llmserve_env.tasks.task import Task
 
 TASK = "adversarial_multitenant"
 SEED = 42
-AGENTS = ("ppo", "default_knobs")
+AGENTS = ("ppo", "vllm_defaults")
 OUTPUT = STATIC / "opening.json"
 SIGNIFICANT_DIGITS = 5
 METADATA = ("reward_terms", "phase", "counts", "gauges", "knobs")

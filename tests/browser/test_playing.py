@@ -10,6 +10,7 @@ import pytest
 from PIL import Image, ImageSequence
 from playwright.sync_api import Browser, Page, expect
 
+from llmserve_env.engine.knobs import KNOB
 from llmserve_env.tasks.catalog import load_task
 from tests.browser.conftest import idle, pause, time_of, visit
 
@@ -156,7 +157,8 @@ def test_bad_input_shows_its_message_and_the_episode_goes_on(browser: Browser, a
     page = visit(browser, address, f"{EASY}&a=you&b=heuristic")
     page.fill("#knob-batch_cap", "9999")
     page.click("#step")
-    expect(page.locator("#alert")).to_have_text("batch_cap must be a whole number from 1 to 512; got 9999")
+    limit = int(KNOB["batch_cap"].high)
+    expect(page.locator("#alert")).to_have_text(f"batch_cap must be a whole number from 1 to {limit}; got 9999")
     expect(page.locator("#alert")).to_be_in_viewport()
     page.fill("#knob-batch_cap", "96")
     page.click("#restart") if time_of(page) else None
