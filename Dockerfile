@@ -1,16 +1,24 @@
 # syntax=docker/dockerfile:1
 # The environment server: CPU only, no torch. Build: docker build -t llmserve-env .
-FROM python:3.11-slim AS build
+# Name an exact base with its digest to build the same image again: --build-arg BASE=python:3.11-slim@sha256:…
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/llmserve/venv
 ENV PATH=/opt/llmserve/venv/bin:$PATH
 WORKDIR /app/env
 COPY requirements.txt requirements-dev.txt ./
-# pip compiles the bytecode too, which halves the time to start. Of the developers' list only PostgreSQL's client is taken.
+# pip compiles the bytecode too, which halves the time to start. Of the developers' list, PostgreSQL's client is taken, and for the
+# build alone hatchling with what it needs: every file that is fetched has its hash in the lists.
 RUN sed -n '/^psycopg/,/[^\\]$/p' requirements-dev.txt > requirements-postgres.txt \
-    && pip install --quiet --require-hashes --no-deps -r requirements.txt -r requirements-postgres.txt
+    && sed -nE '/^(hatchling|packaging|pathspec|pluggy|trove-classifiers|editables)==/,/[^\\]$/p' \
+        requirements.txt requirements-dev.txt > requirements-build.txt \
+    && pip install --quiet --require-hashes --no-deps -r requirements.txt -r requirements-postgres.txt \
+    && python -m venv /opt/build \
+    && /opt/build/bin/pip install --quiet --require-hashes --no-deps -r requirements-build.txt
 COPY . .
-RUN pip install --quiet --no-deps .
+RUN /opt/build/bin/python -m hatchling build -t wheel -d /opt/build/dist \
+    && pip install --quiet --no-deps --no-index /opt/build/dist/*.whl && rm -rf /opt/build
 # What a server never loads: plotting, the RPC parts of Arrow, and the tests, headers and stubs of the dependencies.
 RUN pip uninstall --quiet --yes matplotlib fonttools contourpy kiwisolver cycler \
     && find /opt/llmserve/venv -depth -type d \( -name tests -o -name include \) -path '*site-packages*' -exec rm -rf {} + \
@@ -22,7 +30,7 @@ ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/llmserve/kernels
 # From another folder, so that the kernels of the installed package are compiled, not those of the copied sources.
 RUN cd /opt && python -m llmserve_env.env.warmup && llmserve evaluate --agent heuristic ppo --task all --episodes 1
 
-FROM python:3.11-slim
+FROM ${BASE}
 COPY --from=build /opt/llmserve /opt/llmserve
 WORKDIR /app/env
 COPY --from=build /app/env/README.md /app/env/openenv.yaml ./

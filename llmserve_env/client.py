@@ -97,7 +97,11 @@ class LLMServeEnv:
     def step(self, action: ServeAction | Mapping[str, Any]) -> Step:
         """Serve one window: (observation, reward, done, info)."""
         checked = checked_action(action)
-        body = {"session_id": self._session(), "action": checked.model_dump(), "step_index": self._step_index + 1}
+        body = {
+            "session_id": self._session(),
+            "action": checked.model_dump(exclude_unset=True),
+            "step_index": self._step_index + 1,
+        }
         answer = self._call("POST", "/step", body)
         self._step_index += 1
         observation = observation_of(answer)
@@ -178,7 +182,7 @@ class LLMServeWSEnv(EnvClient[ServeAction, ServeObservation, ServeState]):
     """OpenEnv's own client, typed: a session per WebSocket. Async as it is, blocking through `.sync()`."""
 
     def _step_payload(self, action: ServeAction | Mapping[str, Any]) -> dict[str, Any]:
-        payload: dict[str, Any] = checked_action(action).model_dump()
+        payload: dict[str, Any] = checked_action(action).model_dump(exclude_unset=True)
         return payload
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ServeObservation]:

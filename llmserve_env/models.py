@@ -57,8 +57,17 @@ class KnobAction(Action):
             raise PydanticCustomError("knob_out_of_range", "{reason}", {"reason": str(error)}) from error
 
     def numbers(self) -> list[float]:
-        """A row of the knob matrix; NaN for a knob that is left to the deployment."""
-        return [nan if (value := getattr(self, knob.name)) is None else knob.number(value) for knob in KNOBS]
+        """A row of the knob matrix, with the default for a field left out; NaN for a knob left to the deployment."""
+        return [self._number(knob) for knob in KNOBS]
+
+    def changes(self) -> tuple[tuple[int, float], ...]:
+        """The fields that were given, as columns and values of the knob matrix."""
+        given = self.model_fields_set
+        return tuple((knob.column, self._number(knob)) for knob in KNOBS if knob.name in given)
+
+    def _number(self, knob: Knob) -> float:
+        value = getattr(self, knob.name)
+        return nan if value is None else knob.number(value)
 
 
 def _wire_field(knob: Knob) -> tuple[Any, Any]:
@@ -84,7 +93,7 @@ else:
         "ServeAction",
         __base__=KnobAction,
         __module__=__name__,
-        __doc__="The knobs for the next window. Fields left out take defaults (batch cap: 32); nothing is clamped.",
+        __doc__="The knobs for the next window. A field left out keeps the value last asked for; nothing is clamped.",
         **{knob.name: _wire_field(knob) for knob in KNOBS},
     )
 

@@ -75,7 +75,12 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pandas": ("llmserve_env/profiles/aiconfigurator.py",),
     "pickle": (),
     "psycopg": ("llmserve_env/server/",),
-    "pyarrow": ("llmserve_env/workloads/traces/", "llmserve_env/profiles/", "llmserve_env/backends/table/"),
+    "pyarrow": (
+        "llmserve_env/workloads/traces/",
+        "llmserve_env/profiles/",
+        "llmserve_env/backends/table/",
+        "llmserve_env/server/episode_memory.py",
+    ),
     "ray": (
         "llmserve_env/evaluation/ray_runner.py",
         "llmserve_env/training/rllib.py",

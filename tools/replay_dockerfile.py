@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAX_MB = 900
 MOVED = re.compile(r"(?<![\w.])/(opt|app|tmp)(?=/|\b)")
-IGNORED = ("EXPOSE", "HEALTHCHECK", "USER")
+IGNORED = ("ARG", "EXPOSE", "HEALTHCHECK", "USER")
 
 
 @dataclass

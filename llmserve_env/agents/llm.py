@@ -14,8 +14,9 @@ import openai
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.llm_answers import parse_action
+from llmserve_env.agents.llm_credentials import MISSING
 from llmserve_env.agents.llm_prompt import TOOL_NAME, action_schema, system_prompt, tool_schema, user_prompt
-from llmserve_env.agents.llm_settings import KEY_VARIABLES, MAX_PROBLEMS, LlmSettings, LlmUsage
+from llmserve_env.agents.llm_settings import MAX_PROBLEMS, LlmSettings, LlmUsage
 from llmserve_env.arrays import Array
 from llmserve_env.errors import AgentError, InvalidActionError, MissingCredentialError
 from llmserve_env.tasks.task import Task
@@ -44,10 +45,7 @@ class LlmAgent:
     def __init__(self, settings: LlmSettings | None = None) -> None:
         self.settings = settings or LlmSettings.from_environment()
         if not self.settings.api_key:
-            raise MissingCredentialError(
-                f"the llm agent needs a key: set {KEY_VARIABLES[0]} (or {' or '.join(KEY_VARIABLES[1:])}), "
-                "and API_BASE_URL for another provider; any text will do for a server that checks none"
-            )
+            raise MissingCredentialError(MISSING)
         self._client = openai.OpenAI(
             api_key=self.settings.api_key,
             base_url=self.settings.base_url,

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from llmserve_env.agents.llm_credentials import credentials_from
 from llmserve_env.errors import ConfigError
 from llmserve_env.llm_prices import DEFAULT_MODEL, prices_of
 
-KEY_VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY")
 AnswerForm = Literal["json", "tool", "text"]
 ANSWER_FORMS: tuple[str, ...] = get_args(AnswerForm)
 MAX_PROBLEMS = 5
@@ -53,10 +53,11 @@ class LlmSettings:
     def from_environment(cls, **overrides: Any) -> LlmSettings:
         """Settings from MODEL_NAME, API_BASE_URL and the key variables, unless given."""
         given = {name: value for name, value in overrides.items() if value is not None}
+        credentials = credentials_from(os.environ)
         found = {
             "model": os.environ.get("MODEL_NAME") or DEFAULT_MODEL,
-            "base_url": os.environ.get("API_BASE_URL"),
-            "api_key": next(filter(None, map(os.environ.get, KEY_VARIABLES)), None),
+            "base_url": credentials.base_url,
+            "api_key": credentials.api_key,
         }
         return cls(**{**found, **given})
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from llmserve_env.agents.policy_format import PolicyFormat, format_of
@@ -19,6 +21,7 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 
 WEIGHTS_VARIABLE = "LLMSERVE_WEIGHTS"
 SHIPPED_WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
+MAX_WEIGHTS_BYTES = 100_000_000
 GENERALIST = "generalist"
 """Folder of the policy trained on all benchmark tasks."""
 SWITCH_LOG_ODDS = float(np.log(3.0))
@@ -76,6 +79,49 @@ def _sticky(logits: Array, levels: list[float], current: float) -> int:
     return int(np.argmax(best))
 
 
+def _read_card(path: Path) -> dict[str, Any]:
+    """The card of a policy, with the fields that playing it needs."""
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        # Taken apart as playing takes it apart, so that what is missing shows here.
+        {str(task): int(version) for task, version in card["tasks"].items()}
+        [str(name) for name in card["features"]]
+        is_sound = isinstance(card["environment_version"], str) and all(
+            levels and all(isinstance(level, int | float) and math.isfinite(level) for level in levels)
+            for levels in card["levels"]
+        )
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: is not the card of a policy ({type(error).__name__}: {error})") from error
+    if not is_sound:
+        raise ConfigError(f"{path}: levels must be lists of numbers, and environment_version a text")
+    found: dict[str, Any] = card
+    return found
+
+
+def _read_layers(path: Path) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Weights and biases, layer by layer; each must fit the one before, and every number must be finite."""
+    if path.stat().st_size > MAX_WEIGHTS_BYTES:
+        raise ConfigError(f"{path}: has {path.stat().st_size:,} bytes; a policy has at most {MAX_WEIGHTS_BYTES:,}")
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        raise ConfigError(f"{path}: cannot be read as safetensors ({error})") from error
+    names = [f"layers.{i}.{kind}" for i in range(len(tensors) // 2) for kind in ("weight", "bias")]
+    if not names or set(names) != set(tensors):
+        raise ConfigError(f"{path}: must hold layers.0.weight, layers.0.bias and so on; got {sorted(tensors)[:6]}")
+    layers = [tensors[name] for name in names]
+    if any(layer.dtype.kind != "f" or not np.isfinite(layer).all() for layer in layers):
+        raise ConfigError(f"{path}: every number must be a finite float")
+    weights = tuple(layer.astype(np.float64) for layer in layers[::2])
+    biases = tuple(layer.astype(np.float64) for layer in layers[1::2])
+    widths = [None, *(weight.shape[0] if weight.ndim == 2 else 0 for weight in weights)]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        is_next = weight.ndim == 2 and widths[i] in (None, weight.shape[1])
+        if not is_next or bias.shape != weight.shape[:1] or 0 in weight.shape:
+            raise ConfigError(f"{path}: layer {i} of shape {weight.shape} and {bias.shape} does not fit the one before")
+    return weights, biases
+
+
 def load_policy(folder: Path) -> PolicyNetwork:
     """The policy in a folder of weights."""
     tensors_path, card_path = folder / "ppo.safetensors", folder / "ppo.json"
@@ -85,11 +131,8 @@ def load_policy(folder: Path) -> PolicyNetwork:
                 f"{path} does not exist; train it with: python train.py --task {folder.name} "
                 f"(or name another folder of weights in {WEIGHTS_VARIABLE})"
             )
-    card = json.loads(card_path.read_text(encoding="utf-8"))
-    tensors = load_file(tensors_path)
-    depth = len(tensors) // 2
-    weights = tuple(tensors[f"layers.{i}.weight"].astype(np.float64) for i in range(depth))
-    biases = tuple(tensors[f"layers.{i}.bias"].astype(np.float64) for i in range(depth))
+    card = _read_card(card_path)
+    weights, biases = _read_layers(tensors_path)
     shape = (weights[0].shape[1], weights[-1].shape[0])
     described = (len(card["features"]), sum(map(len, card["levels"])))
     if shape != described:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class EngineSnapshot:
         return sum(array.nbytes for array in self.arrays)
 
 
+# Every batch of a deployment reads the same arrays, so a process keeps one copy for all of them.
+shared_tables = lru_cache(maxsize=32)(engine_tables)
+shared_pristine_state = lru_cache(maxsize=32)(pristine_state)
+
+
 @cache
 def announce_compilation() -> None:
     """Warn once, in advance, that the first run of this version compiles its kernels."""
@@ -64,9 +69,9 @@ class EngineBatch:
     ) -> None:
         announce_compilation()
         self.deployment = deployment
-        self._tables = engine_tables(deployment, step_every_iteration or log_rows > 0)
+        self._tables = shared_tables(deployment, step_every_iteration or log_rows > 0)
         self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
-        self._pristine = pristine_state(deployment, max_requests)
+        self._pristine = shared_pristine_state(deployment, max_requests)
         self.knobs = records((num_environments,), KNOBS_DTYPE)
         self.knobs[:] = named(default_knobs(deployment))
         self.metrics = records((num_environments,), METRICS_DTYPE)
@@ -81,7 +86,7 @@ class EngineBatch:
         for name in ("progress", "requests"):
             getattr(grown, name)[:, :held] = getattr(self.state, name)
         self.state = self.state._replace(progress=grown.progress, requests=grown.requests)
-        self._pristine = pristine_state(self.deployment, num_requests)
+        self._pristine = shared_pristine_state(self.deployment, num_requests)
 
     def load(self, index: int, requests: RequestTable, seed: int) -> None:
         """Put environment `index` at time zero with these requests to come."""
@@ -103,6 +108,11 @@ class EngineBatch:
         """Metrics of the window just served; call once per window."""
         measure(self._tables, self.state, self.metrics, self._waits)
         return self.metrics
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that this batch alone occupies."""
+        return sum(array.nbytes for array in self.state)
 
     def snapshot(self) -> EngineSnapshot:
         """A copy to come back to."""

@@ -156,6 +156,13 @@ class Episode:
         return self.batch.backend.mode
 
     @property
+    def num_bytes(self) -> int:
+        """Memory that a simulated episode occupies."""
+        kept = self.trajectory
+        records = (kept.terms, kept.metrics, kept.window, kept.knobs, kept.requested)
+        return self.batch.engine.num_bytes + sum(array.nbytes for array in records)
+
+    @property
     def stopped(self) -> str | None:
         """Why the backend ended the episode before its last step; None if it did not."""
         return self.batch.backend.stopped
@@ -177,6 +184,11 @@ class Episode:
     def phase(self) -> str:
         """Phase of the traffic in the window just served (of the first window before any)."""
         return self.batch.phase(0)
+
+    def requested_before(self, step: int) -> Array:
+        """The knobs last asked for before step number `step` (from 0); those of a fresh deployment before the first."""
+        row: Array = self.trajectory.requested[step - 1] if step else self.task.default_knobs
+        return row
 
     def step(self, knobs: Array) -> None:
         """Serve one window under these knobs, a row of the knob matrix."""

@@ -9,12 +9,14 @@ import argparse
 import logging
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from llmserve_env.errors import ConfigError
+from llmserve_env.server.connections import CalmFilter, guard, raise_descriptor_limit
 from llmserve_env.server.entrance import Entrance
 
 if TYPE_CHECKING:
@@ -22,12 +24,18 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 BACKLOG = 2048
+RECEIVE_BYTES = 16_384
 SHUTDOWN_S = 5
 WORKER_TIMEOUT_S = 60
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread that replays an episode may keep the event loop waiting."""
 MAX_WEBSOCKET_BYTES = 1_000_000
 UVICORN: dict[str, Any] = {
     "access_log": False,
-    "ws": "websockets-sansio",
+    "http": "llmserve_env.server.connections:GuardedHttp",
+    "ws": "llmserve_env.server.connections:GuardedWebSocket",
+    # Who is believed about a client's address is our own setting, LLMSERVE_TRUSTED_HOPS.
+    "proxy_headers": False,
     "ws_max_size": MAX_WEBSOCKET_BYTES,
     # Compressing an observation takes longer than simulating its window.
     "ws_per_message_deflate": False,
@@ -52,6 +60,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     # asyncio turns Nagle's delay off only where the protocol is named.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # What one client sends ahead is read in small pieces, so that others have their turn in between.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     bound.bind((host, port))
     # Clients that connect before the event loop runs wait for it instead of being turned away.
     bound.listen(BACKLOG)
@@ -65,6 +75,9 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
         raise ConfigError(
             "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
         )
+    guard.fit_into(raise_descriptor_limit())
+    logging.getLogger("uvicorn.error").addFilter(CalmFilter())
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     sockets = [listening_socket(host, port) for port in ports]
     shown = "localhost" if host in ("0.0.0.0", "::") else host
     logging.getLogger("llmserve.server").info("open http://%s:%d/web", shown, sockets[0].getsockname()[1])

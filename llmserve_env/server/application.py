@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,19 +16,25 @@ from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
 
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server import errors
+from llmserve_env.server.clients import Client
 from llmserve_env.server.console import CONSOLE_PATH, Console
 from llmserve_env.server.entrance import SOCKET_PATH
 from llmserve_env.server.llmserve_environment import DESCRIPTION, NAME, LLMServeEnvironment
+from llmserve_env.server.mcp import Mcp, mcp_routes
 from llmserve_env.server.middleware import Gatekeeper
 from llmserve_env.server.routes.agents import agent_routes
+from llmserve_env.server.routes.baseline import baseline_routes
 from llmserve_env.server.routes.control import add_step, control_routes
 from llmserve_env.server.routes.information import information_routes
 from llmserve_env.server.routes.pages import METHODS, PAGES, STATIC_PATH, static_files
 from llmserve_env.server.routes.scoring import scoring_routes
+from llmserve_env.server.routes.web import web_routes
 from llmserve_env.server.service import Service
 from llmserve_env.server.settings import Settings, settings
 from llmserve_env.server.sockets import Sockets
 
+OPENENV = Client("openenv")
+"""The client of sessions that OpenEnv's own server makes, which does not tell for whom."""
 API_VERSION = "1.0.0"
 """The version of OpenEnv's protocol, which its validator reads from the OpenAPI document."""
 
@@ -37,11 +44,13 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
     chosen = chosen or settings()
     service = Service(chosen)
 
-    def environment() -> LLMServeEnvironment:
-        return LLMServeEnvironment(keep=service.sessions.keep, episodes=service.sessions.episodes)
+    def environment(client: Client = OPENENV) -> LLMServeEnvironment:
+        sessions = service.sessions
+        return LLMServeEnvironment(partial(sessions.keep, client), sessions.episodes, service.memory)
 
     openenv, openenv_server = _openenv_application(chosen, environment)
-    sockets = Sockets(service, openenv, environment)
+    mcp = Mcp(openenv, chosen, lambda name: openenv_server.get_session_info(name) is not None)
+    sockets = Sockets(service, openenv, mcp.ask, environment)
     service.num_websockets = lambda: sockets.num_open + openenv_server.active_sessions
     console = Console(service) if chosen.openenv_console else None
 
@@ -67,12 +76,12 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    _add_routes(app, service, sockets, console)
+    _add_routes(app, service, sockets, mcp, console)
     app.mount("/", openenv)
     _document(app, openenv)
-    errors.install(app)
+    errors.install(app, lambda: service.note_store_error("a request"))
     app.add_middleware(CORSMiddleware, allow_origins=chosen.cors_origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations)
+    app.add_middleware(Gatekeeper, settings=chosen, operations=service.operations, rates=service.rates)
     return app
 
 
@@ -80,7 +89,7 @@ def _openenv_application(
     chosen: Settings, environment: Callable[[], LLMServeEnvironment]
 ) -> tuple[FastAPI, HTTPEnvServer]:
     """OpenEnv's own server as an application, and the object that counts its sessions."""
-    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_websockets, session_timeout=chosen.websocket_idle_s)
+    limits = ConcurrencyConfig(max_concurrent_envs=chosen.max_mcp_sessions, session_timeout=chosen.mcp_idle_s)
     server = HTTPEnvServer(
         environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
     )
@@ -90,12 +99,13 @@ def _openenv_application(
     return application, server
 
 
-def _add_routes(app: FastAPI, service: Service, sockets: Sockets, console: Console | None) -> None:
+def _add_routes(app: FastAPI, service: Service, sockets: Sockets, mcp: Mcp, console: Console | None) -> None:
     """Our routes. The first match wins, so each hides the route of OpenEnv that has the same path."""
     add_step(app, service)
     app.add_api_websocket_route(SOCKET_PATH, sockets.endpoint)
-    for routes in (control_routes, information_routes, scoring_routes, agent_routes):
+    for routes in (control_routes, web_routes, information_routes, scoring_routes, baseline_routes, agent_routes):
         app.include_router(routes(service))
+    app.include_router(mcp_routes(mcp))
     for path, page in PAGES.items():
         app.add_api_route(path, page, methods=METHODS, include_in_schema=False)
     app.mount(STATIC_PATH, static_files())

@@ -6,6 +6,7 @@ import asyncio
 
 from fastapi import FastAPI
 from openenv.core.env_server.web_interface import create_web_interface_app
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
@@ -15,6 +16,29 @@ from llmserve_env.server.service import Service
 
 CONSOLE_PATH = "/openenv"
 MAX_ENVIRONMENTS = 16
+API = "/web/gradio_api/"
+PAGES = frozenset(
+    {
+        "/",
+        "/web",
+        "/web/",
+        "/web/config",
+        "/web/theme.css",
+        "/web/favicon.ico",
+        "/web/manifest.json",
+        "/web/robots.txt",
+        *(f"{API}{name}" for name in ("info", "app_id", "startup-events", "queue/data", "theme.css")),
+    }
+)
+FOLDERS = ("/web/assets/", "/web/static/", "/web/svelte/", f"{API}heartbeat/")
+ACTIONS = frozenset(f"{API}{name}" for name in ("queue/join", "cancel", "reset"))
+
+
+def is_needed(method: str, path: str) -> bool:
+    """Whether the page needs this request. Gradio also offers uploads, files, proxies and streams to anybody."""
+    if method in ("GET", "HEAD"):
+        return path in PAGES or path.startswith(FOLDERS)
+    return method == "POST" and path in ACTIONS
 
 
 def console_app() -> FastAPI:
@@ -43,6 +67,10 @@ class Console:
         self._built: asyncio.Future[FastAPI] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if scope["type"] == "http" and not is_needed(scope["method"], path):
+            await JSONResponse({"detail": "OpenEnv's page does not need this"}, 404)(scope, receive, send)
+            return
         await self._service.until_ready()
         if self._built is None:
             self._built = asyncio.get_running_loop().create_future()

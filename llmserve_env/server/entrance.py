@@ -59,7 +59,8 @@ class Entrance:
         self._stopping = asyncio.Event()
         self._started_at_s = time.monotonic()
         pages = [Route(path, page, methods=METHODS) for path, page in PAGES.items()]
-        self._early = Starlette(routes=[Route("/health", self._health), *pages, Mount(STATIC_PATH, static_files())])
+        early = [Route("/health", self._health), Route("/ready", self._ready), *pages]
+        self._early = Starlette(routes=[*early, Mount(STATIC_PATH, static_files())])
         self.stop: Callable[[], None] = lambda: signal.raise_signal(signal.SIGTERM)
         """Called when the application cannot be loaded; by default it stops the process as an operator would."""
         self.has_failed = False
@@ -91,6 +92,10 @@ class Entrance:
             },
             headers={WORKER_HEADER: str(os.getpid())},
         )
+
+    async def _ready(self, _request: Request) -> JSONResponse:
+        checks = {"application": {"ok": False, "detail": "still loading"}}
+        return JSONResponse({"ready": False, "checks": checks}, 503)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

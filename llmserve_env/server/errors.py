@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -36,8 +37,32 @@ class StepConflictError(LLMServeError):
     """The step is not the next one of its session."""
 
 
-class TooManySessionsError(LLMServeError):
-    """The server holds as many sessions as its settings allow."""
+class AmbiguousClientError(LLMServeError):
+    """A call without a session id, where the server cannot tell which client sent it."""
+
+
+class DamagedJournalError(LLMServeError):
+    """The journal of a session lacks a step, so it cannot be replayed."""
+
+
+class NotAllowedError(LLMServeError):
+    """The operator does not allow this."""
+
+
+class UnknownJobError(LLMServeError):
+    """No job has the requested id."""
+
+
+class StoreUnavailableError(LLMServeError):
+    """The session store cannot be reached, read or written at the moment."""
+
+
+class StoreBusyError(StoreUnavailableError):
+    """Another program holds the session store's lock."""
+
+
+class TooManyWaitingError(LLMServeError):
+    """A client has more calls waiting than it may."""
 
 
 class BusyError(LLMServeError):
@@ -47,8 +72,12 @@ class BusyError(LLMServeError):
 STATUS: dict[type[LLMServeError], int] = {
     UnknownSessionError: 404,
     UnknownTaskError: 404,
+    UnknownJobError: 404,
+    NotAllowedError: 403,
     EpisodeStateError: 409,
     StepConflictError: 409,
+    AmbiguousClientError: 409,
+    DamagedJournalError: 409,
     VersionMismatchError: 409,
     InvalidActionError: 422,
     InvalidLogError: 422,
@@ -57,7 +86,8 @@ STATUS: dict[type[LLMServeError], int] = {
     WeightsNotFoundError: 503,
     MissingCredentialError: 503,
     ProviderError: 503,
-    TooManySessionsError: 503,
+    StoreUnavailableError: 503,
+    TooManyWaitingError: 429,
     BusyError: 503,
     LLMServeError: 400,
 }
@@ -91,12 +121,14 @@ def problems(error: RequestValidationError | ValidationError) -> JSONResponse:
     return JSONResponse({"detail": found}, status_code=422)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, on_store_error: Callable[[], None] = lambda: None) -> None:
     """Turn every error of a route into JSON with a status; only a bug in the server is a 500."""
 
     @app.exception_handler(LLMServeError)
     async def known(_request: Request, error: LLMServeError) -> JSONResponse:
-        headers = {"Retry-After": "5"} if status_of(error) == 503 else None
+        headers = {"Retry-After": "5"} if status_of(error) in (429, 503) else None
+        if isinstance(error, StoreUnavailableError):
+            on_store_error()
         return JSONResponse({"detail": str(error)}, status_code=status_of(error), headers=headers)
 
     @app.exception_handler(RequestValidationError)

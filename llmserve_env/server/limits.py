@@ -1,4 +1,4 @@
-"""Rate limits: a token bucket per client and kind of call, in this process."""
+"""Rate limits: a token bucket per address and kind of call, in this process."""
 
 from __future__ import annotations
 
@@ -6,29 +6,57 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmserve_env.server.settings import Settings
 
 MAX_CLIENTS = 10_000
+EXPENSIVE = frozenset({"/grader", "/baseline"})
+STEPS = frozenset({"/step", "/web/step"})
+PLAYS = frozenset({"/play", "/openenv/web/gradio_api/queue/join"})
+FREE = frozenset({"/health", "/ready", "/metrics"})
 
 
 class RateLimit:
-    """A limit of calls per second and client, with a burst; 0 per second means no limit."""
+    """A limit of calls per second and address, with a burst; 0 per second means no limit."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._burst, self._clock = per_s, max(burst, 1.0), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait_s(self, client: str) -> float:
+    def wait_s(self, address: str) -> float:
         """0.0 if the client may call now, which counts as a call; otherwise the seconds until it may."""
         if self._per_s == 0.0:
             return 0.0
         now = self._clock()
-        tokens, last = self._buckets.pop(client, (self._burst, now))
+        tokens, last = self._buckets.pop(address, (self._burst, now))
         tokens = min(tokens + (now - last) * self._per_s, self._burst)
         wait = 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._per_s
-        self._buckets[client] = (tokens - 1.0 if wait == 0.0 else tokens, now)
+        self._buckets[address] = (tokens - 1.0 if wait == 0.0 else tokens, now)
         if len(self._buckets) > MAX_CLIENTS:
             self._buckets.popitem(last=False)
         return wait
+
+
+class Rates:
+    """The limits of all kinds of calls, for HTTP and WebSockets together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
+        self.others = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
+        self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
+        self._expensive = RateLimit(settings.expensive_per_min / 60.0, settings.expensive_per_min / 2.0)
+
+    def for_path(self, path: str) -> RateLimit | None:
+        """The limit of a request."""
+        if path in FREE:
+            return None
+        if path in EXPENSIVE:
+            return self._expensive
+        if path in STEPS:
+            return self.steps
+        return self._plays if path in PLAYS else self.others
 
 
 def retry_after(wait_s: float) -> str:

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
-import uuid
 from collections.abc import Callable
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata
 
 from llmserve_env.env.episode import Episode
+from llmserve_env.env.knob_changes import Changes, changed
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode
 from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
 from llmserve_env.server.schemas import ResetRequest
 from llmserve_env.server.scoring import score_of
-from llmserve_env.server.sessions import new_seed, weights_for
-from llmserve_env.server.tasks import known_task
-from llmserve_env.tasks.catalog import BENCHMARK, task_ids
+from llmserve_env.server.sessions import new_seed, new_session_id, weights_for
+from llmserve_env.server.tasks import known_task, listed_tasks
+from llmserve_env.tasks.catalog import BENCHMARK
+from llmserve_env.tasks.task import Task
 from llmserve_env.version import PACKAGE_VERSION
 
 NAME = "llmserve_env"
+DISTRIBUTION = "openenv-llmserve-env"
 DESCRIPTION = (
     "Learn LLM inference serving: batching, KV cache, speculation, quantization, prefill/decode split and priorities, "
     "window by window, under latency, memory and cost limits."
@@ -33,13 +39,36 @@ DESCRIPTION = (
 SPLIT = "train"
 MAX_QUICK_RESET_S = 0.005
 """A reset that was this quick the last time runs on the event loop; under load, a thread would cost more."""
-Keep = Callable[[str, Episode, dict[str, float] | None], None]
+UNLIMITED_BYTES = 1 << 40
+Keep = Callable[[str, bool, Episode, dict[str, float] | None], None]
+"""Stores a played episode: its id, whether the client chose that, and the weights it was played with."""
+
+
+def _seen(episode: Episode) -> ServeObservation:
+    seen: ServeObservation = ServeObservation.model_validate(observe(episode))
+    return seen
+
+
+@cache
+def readme() -> str:
+    """The README: the file that OpenEnv's variable names, or the one that was packed with the package."""
+    path = Path(os.environ.get("ENV_README_PATH", ""))
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    try:
+        return metadata(DISTRIBUTION).json["description"]  # type: ignore[return-value]
+    except PackageNotFoundError:
+        return ""
 
 
 def environment_metadata() -> EnvironmentMetadata:
     """Name, description and version, for `/metadata` and the console."""
     return EnvironmentMetadata(
-        name=NAME, description=DESCRIPTION, version=PACKAGE_VERSION, author="The LLMServeEnv maintainers"
+        name=NAME,
+        description=DESCRIPTION,
+        readme_content=readme(),
+        version=PACKAGE_VERSION,
+        author="The LLMServeEnv maintainers",
     )
 
 
@@ -48,13 +77,17 @@ class LLMServeEnvironment(Environment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, keep: Keep | None = None, episodes: Episodes | None = None) -> None:
+    def __init__(
+        self, keep: Keep | None = None, episodes: Episodes | None = None, memory: EpisodeMemory | None = None
+    ) -> None:
         super().__init__()
         self._keep = keep
         self._episodes: Episodes = episodes or SimulatedEpisodes()
-        self._episode: Episode | None = None
+        self._memory = memory or EpisodeMemory(UNLIMITED_BYTES)
+        self._held: HeldEpisode | None = None
         self._overrides: dict[str, float] | None = None
-        self._episode_id = ""
+        self._episode_id, self._is_chosen_id = "", False
+        self._task: Task | None = None
         self._score: float | None = None
         self._reset_s = math.inf
         self._mcp_server: Any = None
@@ -81,26 +114,34 @@ class LLMServeEnvironment(Environment):
         chosen = asked.task_id
         if chosen is None:
             chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
-        task = known_task(chosen)
-        overrides = asked.config.overrides()
+        task, overrides = known_task(chosen), asked.config.overrides()
         # Only a reset that is not refused ends the episode before it.
-        played = self._retire()
+        held = self._retire()
         # Resetting an episode of the same task takes half the time of making a new one.
-        if played is None or played.task is not task or self._overrides != overrides or not self._episodes.is_durable:
-            played = self._episodes.new(task, weights_for(task, overrides))
-        self._episode, self._overrides = played, overrides
-        started_s = time.perf_counter()
-        played.reset(new_seed() if seed is None else seed)
-        self._reset_s = time.perf_counter() - started_s
-        self._episode_id, self._score = episode_id or uuid.uuid4().hex, None
-        return self._seen()
+        is_same = self._task is task and self._overrides == overrides and self._episodes.is_durable
+        if held is None or not is_same or not held.is_at_hand:
+            if held is not None:
+                self._memory.forget(held)
+            make = partial(self._episodes.new, task, weights_for(task, overrides))
+            held = self._memory.hold(make(), make)
+        self._held, self._task, self._overrides = held, task, overrides
+        with held.use() as episode:
+            started_s = time.perf_counter()
+            episode.reset(new_seed() if seed is None else seed)
+            self._reset_s = time.perf_counter() - started_s
+            self._episode_id, self._is_chosen_id = episode_id or new_session_id(), episode_id is not None
+            self._score = None
+            return _seen(episode)
 
     def step(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
         """Serve one window; an environment that was never reset starts with the first task."""
-        episode = self._advance(action)
-        if episode.is_done:
-            self._score = score_of(episode)
-        return self._seen()
+        if self._held is None:
+            self.reset()
+        with self._current().use() as episode:
+            episode.step(changed(episode.requested_before(episode.step_count), action.changes()))
+            if episode.is_done:
+                self._score = score_of(episode)
+            return _seen(episode)
 
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **options: Any
@@ -111,45 +152,46 @@ class LLMServeEnvironment(Environment):
         return await asyncio.to_thread(self.reset, seed, episode_id, **options)
 
     def _is_quick_reset(self, task_id: str | int | None) -> bool:
-        episode = self._episode
         return (
-            episode is not None
+            self._held is not None
+            and self._held.is_at_hand
             and self._episodes.is_durable
-            and episode.task.id == task_id
+            and self._task is not None
+            and self._task.id == task_id
             and self._reset_s <= MAX_QUICK_RESET_S
         )
 
     async def step_async(self, action: ServeAction, timeout_s: float | None = None, **_unused: Any) -> ServeObservation:
         """As `step`, on the event loop, because a window is simulated in less time than a thread takes to wake up."""
-        if self._episodes.is_durable:
-            episode = self._advance(action)
-        else:
-            episode = await asyncio.to_thread(self._advance, action)
-        if episode.is_done:
-            self._score = score_of(episode)
-        return self._seen()
+        if self._episodes.is_durable and self._held is not None and self._held.is_at_hand:
+            return self.step(action)
+        return await asyncio.to_thread(self.step, action)
 
-    def quick_step(self, action: tuple[float, ...]) -> dict[str, Any] | None:
-        """One step of a running simulation, observed; None for a step that does more: the last one, or a real one."""
-        episode = self._episode
-        if episode is None or episode.mode != "sim" or episode.step_count + 1 >= episode.task.steps:
+    def quick_step(self, changes: Changes) -> dict[str, Any] | None:
+        """One step of a running simulation, observed; None for a step that does more or would have to wait."""
+        held = self._held
+        if held is None or not held.is_at_hand:
             return None
-        episode.step(np.array(action))
-        return observe(episode)
-
-    def _advance(self, action: ServeAction) -> Episode:
-        if self._episode is None:
-            self.reset()
-        episode = self._current()
-        episode.step(np.array(action.numbers()))
-        return episode
+        with held.use() as episode:
+            done = episode.step_count
+            if episode.mode != "sim" or done + 1 >= episode.task.steps:
+                return None
+            episode.step(changed(episode.requested_before(done), changes))
+            return observe(episode)
 
     @property
     def state(self) -> ServeState:
         """The state of the episode; no id and no steps before the first reset."""
-        if self._episode is None:
+        if self._held is None:
             return ServeState(episode_id=None, step_count=0)
-        return ServeState(episode_id=self._episode_id, score=self._score, **state_of(self._episode))
+        with self._held.use() as episode:
+            return ServeState(episode_id=self._episode_id, score=self._score, **state_of(episode))
+
+    async def state_async(self) -> ServeState:
+        """As `state`, in a thread if the episode has to be unpacked first."""
+        if self._held is None or self._held.is_at_hand:
+            return self.state
+        return await asyncio.to_thread(lambda: self.state)
 
     def get_metadata(self) -> EnvironmentMetadata:
         return environment_metadata()
@@ -160,7 +202,7 @@ class LLMServeEnvironment(Environment):
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         self._check_split(split)
-        return [self._summary(task_id) for task_id in task_ids()]
+        return [self._summary(task) for task in listed_tasks()]
 
     def num_tasks(self, split: str) -> int:
         return len(self.list_tasks(split))
@@ -195,27 +237,26 @@ class LLMServeEnvironment(Environment):
 
     def close(self) -> None:
         """Hand a played episode over to the session store. Calling it again does nothing."""
-        self._retire()
+        held = self._retire()
+        if held is not None:
+            self._memory.forget(held)
 
-    def _current(self) -> Episode:
-        if self._episode is None:
+    def _current(self) -> HeldEpisode:
+        if self._held is None:
             raise EpisodeStateError("reset the episode before its first step")
-        return self._episode
+        return self._held
 
-    def _seen(self) -> ServeObservation:
-        seen: ServeObservation = ServeObservation.model_validate(observe(self._current()))
-        return seen
-
-    def _retire(self) -> Episode | None:
-        played, self._episode = self._episode, None
-        if self._keep is not None and played is not None and played.step_count and self._episodes.is_durable:
-            self._keep(self._episode_id, played, self._overrides)
-        return played
+    def _retire(self) -> HeldEpisode | None:
+        held, self._held = self._held, None
+        if self._keep is not None and held is not None and self._episodes.is_durable:
+            with held.use() as episode:
+                if episode.step_count:
+                    self._keep(self._episode_id, self._is_chosen_id, episode, self._overrides)
+        return held
 
     def _check_split(self, split: str) -> None:
         if split != SPLIT:
             raise ConfigError(f"split must be {SPLIT!r}, the only one; got {split!r}")
 
-    def _summary(self, task_id: str) -> dict[str, Any]:
-        task = known_task(task_id)
+    def _summary(self, task: Task) -> dict[str, Any]:
         return {"task_id": task.id, "name": task.name, "difficulty": task.difficulty, "episode_length": task.steps}

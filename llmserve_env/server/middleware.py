@@ -1,59 +1,49 @@
-"""What every HTTP request passes: an id, a body limit, a rate limit, a log line and a measurement."""
+"""What every HTTP request passes: an id, a client, a body limit, a rate limit, a log line and a measurement."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from llmserve_env.server.limits import RateLimit, retry_after
+from llmserve_env.server.clients import identify
+from llmserve_env.server.limits import retry_after
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from llmserve_env.server.limits import Rates
     from llmserve_env.server.operations import Operations
     from llmserve_env.server.settings import Settings
 
 log = logging.getLogger("llmserve.requests")
-EXPENSIVE = frozenset({"/grader", "/baseline"})
-FREE = frozenset({"/health", "/metrics"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_REQUEST_ID = 100
 WORKER_HEADER = "x-worker"
 
 
-class BodyTooLargeError(Exception):
-    """More bytes arrived than are allowed."""
+class BodyRefusedError(Exception):
+    """More bytes arrived than are allowed, or not in the time allowed."""
 
 
 class Gatekeeper:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, operations: Operations) -> None:
-        self._app, self._operations = app, operations
+    def __init__(self, app: ASGIApp, settings: Settings, operations: Operations, rates: Rates) -> None:
+        self._app, self._operations, self._rates = app, operations, rates
         self._max_body, self._logs = settings.max_body_bytes, settings.log_requests
+        self._body_timeout_s, self._trusted_hops = settings.body_timeout_s, settings.trusted_hops
         self._worker = (WORKER_HEADER.encode(), str(os.getpid()).encode())
-        per_s = settings.expensive_per_min / 60.0
-        self._steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
-        self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
-        self._others = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
-        self._expensive = RateLimit(per_s, settings.expensive_per_min / 2.0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         await _Exchange(self, scope, receive, send).run()
-
-    def limit_for(self, path: str) -> RateLimit | None:
-        if path in FREE:
-            return None
-        if path in EXPENSIVE:
-            return self._expensive
-        return self._steps if path == "/step" else self._plays if path == "/play" else self._others
 
 
 class _Exchange:
@@ -66,40 +56,66 @@ class _Exchange:
         is_usable = 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable()
         self._id = given if is_usable else uuid.uuid4().hex[:16]
         self._declared = headers.get(b"content-length", b"0")
-        self._status, self._received, self._has_started = 0, 0, False
+        self._status, self._received, self._has_started, self._is_complete = 0, 0, False, False
+        self._body_status, self._body_due_at_s = 0, 0.0
 
     async def run(self) -> None:
         scope, gate = self._scope, self._gate
         started, path = time.perf_counter(), scope["path"]
-        scope.setdefault("state", {})["request_id"] = self._id
-        client = scope["client"][0] if scope.get("client") else ""
-        limit = gate.limit_for(path)
-        wait_s = limit.wait_s(client) if limit else 0.0
+        client = identify(scope, gate._trusted_hops)
+        scope.setdefault("state", {}).update(request_id=self._id, client=client)
+        limit = gate._rates.for_path(path)
+        wait_s = limit.wait_s(client.address) if limit else 0.0
         if wait_s > 0.0:
             gate._operations.limited.inc()
             await self._refuse(429, "too many requests; wait and try again", {"retry-after": retry_after(wait_s)})
         elif self._declared.isdigit() and len(self._declared) < 20 and int(self._declared) > gate._max_body:
             await self._refuse(413, f"the body may have {gate._max_body} bytes at most")
         else:
-            try:
-                await gate._app(scope, self._limited_receive, self._noted_send)
-            except BodyTooLargeError:
-                if not self._has_started:
-                    await self._refuse(413, f"the body may have {gate._max_body} bytes at most")
-        self._note(path, client, time.perf_counter() - started)
+            await self._pass_on()
+        self._note(path, client.address, time.perf_counter() - started)
+
+    async def _pass_on(self) -> None:
+        try:
+            await self._gate._app(self._scope, self._limited_receive, self._noted_send)
+        except BodyRefusedError as error:
+            if not self._has_started:
+                await self._refuse(self._body_status, str(error))
+        except Exception:
+            log.exception("unexpected error in %s %s id=%s", self._scope["method"], self._scope["path"][:200], self._id)
+            self._gate._operations.errors.inc()
+            if self._has_started:
+                raise
+            await self._refuse(500, f"internal error; the server's log has the details under {self._id}")
 
     async def _limited_receive(self) -> Message:
-        message = await self._receive()
+        gate = self._gate
+        if self._is_complete:
+            # What comes after the body is the client's departure, which may take as long as the answer does.
+            return await self._receive()
+        loop = asyncio.get_running_loop()
+        self._body_due_at_s = self._body_due_at_s or loop.time() + gate._body_timeout_s
+        try:
+            async with asyncio.timeout_at(self._body_due_at_s):
+                message = await self._receive()
+        except TimeoutError:
+            self._refuse_body(408, f"the body must arrive within {gate._body_timeout_s:g} s")
         if message["type"] == "http.request":
+            self._is_complete = not message.get("more_body", False)
             self._received += len(message.get("body", b""))
-            if self._received > self._gate._max_body:
-                raise BodyTooLargeError
+            if self._received > gate._max_body:
+                self._refuse_body(413, f"the body may have {gate._max_body} bytes at most")
         return message
+
+    def _refuse_body(self, status: int, reason: str) -> NoReturn:
+        self._body_status = status
+        raise BodyRefusedError(reason)
 
     async def _noted_send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            if self._received > self._gate._max_body:
-                message["status"] = 413
+            # FastAPI answers 400 to whatever goes wrong while it reads a body.
+            if self._body_status:
+                message["status"] = self._body_status
             self._status, self._has_started = message["status"], True
             named = (b"x-request-id", self._id.encode("latin-1"))
             message["headers"] = [*message.get("headers", ()), named, self._gate._worker]
@@ -117,7 +133,8 @@ class _Exchange:
         route = getattr(self._scope.get("route"), "path", "other")
         method = self._scope["method"] if self._scope["method"] in METHODS else "other"
         self._gate._operations.note_request(method, route, self._status, took_s)
-        if self._gate._logs:
+        # Refusals are counted; a line for each would let a flood of requests fill the disk.
+        if self._gate._logs and self._status != 429:
             log.info(
                 "%s %s %d %.1f ms id=%s client=%s",
                 self._scope["method"],

@@ -126,6 +126,20 @@ class HealthResponse(BaseModel):
     uptime_s: float
 
 
+class ReadyCheck(BaseModel):
+    """One thing that the server needs to serve a request."""
+
+    ok: bool
+    detail: str
+
+
+class ReadyResponse(BaseModel):
+    """Whether the next request will be served, and what stands in its way."""
+
+    ready: bool
+    checks: dict[str, ReadyCheck] = Field(default_factory=dict)
+
+
 class GraderRequest(WireModel):
     """A session, or a log to be replayed; with neither, the session that this client reset last."""
 
@@ -195,6 +209,24 @@ class BaselineReport(BaseModel):
     seed: int
     environment_version: str
     results: dict[str, dict[str, GradeReport]] = Field(description="task -> agent -> grade")
+
+
+class BaselineJobReport(BaseModel):
+    """A language model's baseline under way: how far it is, and its result in the end."""
+
+    job_id: str
+    status: str = Field(description="running, done, failed or cancelled")
+    status_url: str = Field(description="GET it for progress, at least once a minute; DELETE it to cancel the job")
+    model: str
+    seed: int
+    environment_version: str
+    calls_planned: int = Field(description="calls to the model's API that the job makes at most")
+    calls_made: int
+    steps_planned: int
+    steps_played: int
+    results: dict[str, dict[str, GradeReport]] = Field(description="task -> agent -> grade, of the tasks played so far")
+    usage: dict[str, Any] = Field(default_factory=dict, description="tokens and cost, once the job has ended")
+    error: str | None = None
 
 
 class TaskInfo(BaseModel):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.agents.registry import AGENTS, current_name, make_agent
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
+from llmserve_env.env.knob_changes import changed
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.evaluation.baseline import baseline_grade
 from llmserve_env.graders import Grade, grade, grade_episode
 from llmserve_env.models import EpisodeLog, GradeReport
 from llmserve_env.rng import POLICY_STREAM, stream
+from llmserve_env.server.clients import Client
 from llmserve_env.server.schemas import AgentInfo
 from llmserve_env.server.sessions import Session, Sessions
 from llmserve_env.server.tasks import known_task
@@ -31,13 +31,16 @@ PLAYABLE = tuple(name for name in AGENTS if name not in ELSEWHERE)
 
 def log_of(wire: EpisodeLog) -> ActionLog:
     """The library's log from the wire's, of a task this server knows."""
-    task = known_task(wire.task_id)
+    task, knobs, actions = known_task(wire.task_id), known_task(wire.task_id).default_knobs, []
+    for action in wire.actions:
+        knobs = changed(knobs, action.changes())
+        actions.append(tuple(task.action_from_knobs(knobs).tolist()))
     return ActionLog(
         task_id=task.id,
         task_version=wire.task_version,
         environment_version=wire.environment_version,
         seed=wire.seed,
-        actions=tuple(tuple(task.action_from_knobs(np.array(one.numbers())).tolist()) for one in wire.actions),
+        actions=tuple(actions),
         rewards=tuple(wire.rewards),
         mode=wire.mode,
     )
@@ -67,6 +70,12 @@ def grade_of(episode: Episode) -> GradeReport:
     return report(grade_episode(episode))
 
 
+def grade_session(session: Session) -> GradeReport:
+    """The grade of a session."""
+    with session.held.use() as episode:
+        return grade_of(episode)
+
+
 def score_of(episode: Episode) -> float:
     """The score alone."""
     return grade_of(episode).score
@@ -78,12 +87,12 @@ def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
     return report(baseline_grade(make_agent(agent_name), known_task(task_id), seed))
 
 
-def agent_for(name: str, session: Session) -> Agent:
-    """An agent in the state it would have if it had watched the session from the start, rebuilt by replay."""
+def agent_for(name: str, past: Episode) -> Agent:
+    """An agent in the state it would have if it had watched the episode from the start, rebuilt by replay."""
     name = current_name(name)
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
-    past, watched = session.episode, Episode(session.episode.task)
+    watched = Episode(past.task)
     if past.mode == "real" and past.step_count:
         raise ConfigError("an agent can join a real episode at its start only: what it has missed cannot be replayed")
     agent = make_agent(name)
@@ -106,28 +115,30 @@ def _attach(agent: Agent, episode: Episode) -> None:
         agent.attach(episode.batch)
 
 
-def play_steps(sessions: Sessions, session: Session, agent_name: str, steps: int) -> list[dict[str, Any]]:
+def play_steps(
+    sessions: Sessions, session: Session, agent_name: str, steps: int, client: Client
+) -> list[dict[str, Any]]:
     """Let an agent take some steps of a session, each journaled like a client's."""
-    agent = session.agents.get(agent_name)
-    if agent is None or session.agent_steps.get(agent_name) != session.episode.step_count:
-        agent = session.agents[agent_name] = agent_for(agent_name, session)
-    played = []
-    for _ in range(steps):
-        if session.episode.is_done:
-            break
-        knobs = agent.act(view_of(session.episode.batch, session.episode.step_count))[0]
-        session = sessions.step(session, tuple(float(v) for v in knobs), session.episode.step_count + 1)
-        session.agent_steps[agent_name] = session.episode.step_count
-        seen = observe(session.episode)
-        reward, done = seen.pop("reward"), seen.pop("done")
-        played.append(
-            {
-                "action": mapping_from_knobs(knobs, session.episode.task.action_knobs),
-                "observation": seen,
-                "reward": reward,
-                "done": done,
-            }
-        )
+    played: list[dict[str, Any]] = []
+    while len(played) < steps:
+        with session.held.use() as episode:
+            if episode.is_done:
+                break
+            done, task = episode.step_count, episode.task
+            agent = session.agents.get(agent_name)
+            if agent is None or session.agent_steps.get(agent_name) != done:
+                agent = session.agents[agent_name] = agent_for(agent_name, episode)
+            # The episode may have been packed and unpacked since the agent saw it last.
+            _attach(agent, episode)
+            knobs = agent.act(view_of(episode.batch, done))[0]
+        changes = tuple(enumerate(knobs.tolist()))
+        session = sessions.step(session, changes, done + 1, client)
+        session.agent_steps[agent_name] = done + 1
+        with session.held.use() as episode:
+            seen = observe(episode)
+        reward, is_done = seen.pop("reward"), seen.pop("done")
+        action = mapping_from_knobs(knobs, task.action_knobs)
+        played.append({"action": action, "observation": seen, "reward": reward, "done": is_done})
     return played
 
 

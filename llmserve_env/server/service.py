@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,19 +16,37 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.warmup import warm_up
 from llmserve_env.errors import LLMServeError
 from llmserve_env.server.background import in_background
+from llmserve_env.server.baseline_jobs import CHECK_INTERVAL_S, BaselineJobs
+from llmserve_env.server.clients import Client
+from llmserve_env.server.episode_memory import EpisodeMemory
 from llmserve_env.server.episodes import episodes_for
 from llmserve_env.server.errors import BusyError
+from llmserve_env.server.housekeeping import repeat
+from llmserve_env.server.lanes import Lanes
+from llmserve_env.server.limits import Rates
 from llmserve_env.server.operations import Operations
+from llmserve_env.server.process import resident_bytes
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.settings import Settings
 from llmserve_env.server.store import open_store
+from llmserve_env.server.store_limits import StoreLimits
 from llmserve_env.tasks.catalog import BENCHMARK
 
 log = logging.getLogger("llmserve.server")
 T = TypeVar("T")
-EXPIRY_INTERVAL_S = 60.0
+TICK_INTERVAL_S = 60.0
 TIDY_INTERVAL_S = 2.0
 SESSION_THREADS = 8
+SESSION_THREADS_PER_CLIENT = 4
+MAX_WAITING_PER_CLIENT = 500
+OURSELVES = "server"
+"""The lane of the server's own work."""
+EPISODE_SHARE = 0.6
+"""Part of the memory left after the start that episodes get; requests, buffers and fragments need the rest."""
+MIN_EPISODE_BYTES = 32_000_000
+STORE_RESERVE = 0.9
+"""Part of LLMSERVE_STORE_MB above which sessions are deleted; the rest is for the write-ahead log."""
+BYTES_PER_MB = 1_000_000
 
 
 def load_kernels(on_progress: Callable[[float], None]) -> None:
@@ -47,6 +65,9 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.operations = Operations()
+        self.rates = Rates(settings)
+        self.memory = EpisodeMemory(settings.memory_mb * BYTES_PER_MB)
+        self.baseline_jobs = BaselineJobs(settings)
         self.started_at = time.monotonic()
         self.num_websockets: Callable[[], int] = lambda: 0
         self.compiled_share = 0.0
@@ -58,8 +79,9 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _open_pools(self) -> None:
-        self._slow = ThreadPoolExecutor(self.settings.expensive_workers, thread_name_prefix="expensive")
-        self._quick = ThreadPoolExecutor(SESSION_THREADS, thread_name_prefix="session")
+        workers = self.settings.expensive_workers
+        self._slow = Lanes(workers, max(workers - 1, 1), MAX_WAITING_PER_CLIENT, "expensive")
+        self._quick = Lanes(SESSION_THREADS, SESSION_THREADS_PER_CLIENT, MAX_WAITING_PER_CLIENT, "session")
 
     @property
     def sessions(self) -> Sessions:
@@ -67,13 +89,22 @@ class Service:
         if self._sessions is None:
             with self._opening:
                 if self._sessions is None:
-                    episodes = episodes_for(self.settings.mode)
-                    # A journal could not bring back what a real engine did, so none is kept.
-                    store = open_store(self.settings.store_url if episodes.is_durable else "memory")
-                    self._sessions = Sessions(
-                        store, self.settings.max_live_sessions, self.settings.max_sessions, episodes
-                    )
+                    self._sessions = self._open_sessions()
         return self._sessions
+
+    def _open_sessions(self) -> Sessions:
+        settings, episodes = self.settings, episodes_for(self.settings.mode)
+        max_bytes = settings.store_mb * BYTES_PER_MB
+        # A journal could not bring back what a real engine did, so none is kept.
+        store = open_store(settings.store_url if episodes.is_durable else "memory", max_bytes)
+        limits = StoreLimits(
+            store,
+            settings.max_sessions,
+            settings.max_sessions_per_client,
+            int(STORE_RESERVE * max_bytes),
+            self.operations.evicted.inc,
+        )
+        return Sessions(store, limits, episodes, self.memory, settings.max_live_sessions)
 
     @property
     def is_ready(self) -> bool:
@@ -89,14 +120,22 @@ class Service:
         self.started_at = time.monotonic()
         log.info("sessions: %s", self.settings.store_url.split("@")[-1])
         self.sessions.episodes.check()
-        self._tasks = [asyncio.create_task(work()) for work in (self._warm, self._forget, self._tidy, *background)]
+        repeated = (
+            repeat("the sweep for idle sessions", TICK_INTERVAL_S, self._forget, self.note_store_error),
+            repeat("the store's housekeeping", TIDY_INTERVAL_S, self._tidy, self.note_store_error),
+            repeat("the watch over jobs", CHECK_INTERVAL_S, self._look_after_jobs, self.note_store_error),
+        )
+        self._tasks = [
+            asyncio.create_task(work) for work in (self._warm(), *repeated, *(call() for call in background))
+        ]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self.baseline_jobs.stop()
         self._ready.clear()
-        self._slow.shutdown(wait=False, cancel_futures=True)
-        self._quick.shutdown(wait=True)
+        self._slow.shut_down(wait=False)
+        self._quick.shut_down(wait=True)
         # An app may be started again after it was stopped.
         self._open_pools()
         if self._sessions is not None:
@@ -104,22 +143,25 @@ class Service:
             self._sessions.store.close()
             self._sessions = None
 
-    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
-        """Work that needs no simulator: it runs beside the event loop and does not wait for the kernels."""
-        return await asyncio.get_running_loop().run_in_executor(self._quick, partial(call, *args))
+    def note_store_error(self, where: str) -> None:
+        """Count a failure of the store for /metrics."""
+        self.operations.store_errors.labels(where).inc()
 
-    async def quick(self, call: Callable[..., T], *args: Any) -> T:
+    async def in_thread(self, client: Client | None, call: Callable[..., T], *args: Any) -> T:
+        """Work that needs no simulator: it runs beside the event loop and does not wait for the kernels."""
+        return await self._quick.run(client.address if client else OURSELVES, call, *args)
+
+    async def quick(self, client: Client, call: Callable[..., T], *args: Any) -> T:
         """A session's work, which may wait for the store or replay a journal. It waits for the simulator first."""
         await self.until_ready()
-        return await self.in_thread(call, *args)
+        return await self.in_thread(client, call, *args)
 
-    async def slow(self, call: Callable[..., T], *args: Any) -> T:
+    async def slow(self, client: Client, call: Callable[..., T], *args: Any) -> T:
         """An expensive call, a few at a time, with a time limit. It waits for the simulator first."""
         await self.until_ready()
         limit_s = self.settings.expensive_timeout_s
-        future = asyncio.get_running_loop().run_in_executor(self._slow, partial(call, *args))
         try:
-            return await asyncio.wait_for(future, limit_s)
+            return await asyncio.wait_for(self._slow.run(client.address, call, *args), limit_s)
         except TimeoutError as error:
             raise BusyError(f"this took longer than {limit_s:g} s; the server is busy, try later") from error
 
@@ -132,18 +174,24 @@ class Service:
         except LLMServeError:
             log.exception("the simulator could not be made ready; each call will try again")
         finally:
+            left = self.settings.memory_mb * BYTES_PER_MB - resident_bytes()
+            self.memory.budget_bytes = max(int(EPISODE_SHARE * left), MIN_EPISODE_BYTES)
+            log.info("%.0f MB for episodes", self.memory.budget_bytes / BYTES_PER_MB)
             self._ready.set()
         # Everything loaded so far stays, so the garbage collector need not look at it again.
         gc.freeze()
 
     async def _forget(self) -> None:
-        while True:
-            await asyncio.sleep(EXPIRY_INTERVAL_S)
-            gone = await self.in_thread(self.sessions.expire, self.settings.session_idle_s)
-            if gone:
-                log.info("forgot %d idle sessions", gone)
+        """Advance the store's clock by the minute that has passed, and delete what has been idle for too long."""
+        await self.in_thread(None, self.sessions.store.tick)
+        gone = await self.in_thread(
+            None, self.sessions.expire, math.ceil(self.settings.session_idle_s / TICK_INTERVAL_S)
+        )
+        if gone:
+            log.info("forgot %d idle sessions", gone)
+
+    async def _look_after_jobs(self) -> None:
+        self.baseline_jobs.look_after()
 
     async def _tidy(self) -> None:
-        while True:
-            await asyncio.sleep(TIDY_INTERVAL_S)
-            await self.in_thread(self.sessions.store.tidy)
+        await self.in_thread(None, self.sessions.store.tidy)

@@ -7,47 +7,46 @@ advanced, is brought up to date by replaying the journal; the simulator gives th
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import threading
-import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from llmserve_env.agents.agent import Agent
 from llmserve_env.env.episode import MAX_SEED, Episode
+from llmserve_env.env.knob_changes import Changes, changed
 from llmserve_env.errors import EpisodeStateError, VersionMismatchError
+from llmserve_env.server.clients import Client, digest, new_token
+from llmserve_env.server.directory import Directory
+from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode
 from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
-from llmserve_env.server.errors import StepConflictError, TooManySessionsError, UnknownSessionError
+from llmserve_env.server.errors import AmbiguousClientError, StepConflictError, UnknownSessionError
 from llmserve_env.server.store import Action, SessionRecord, SessionStore
+from llmserve_env.server.store_limits import StoreLimits
 from llmserve_env.server.tasks import known_task
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
-log = logging.getLogger("llmserve.server")
 
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
-    """A live episode and the journal entry it follows."""
+    """A session in memory: its record in the store, and its episode."""
 
-    session_id: str
-    key: int
-    episode: Episode
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    record: SessionRecord
+    held: HeldEpisode
     agents: dict[str, Agent] = field(default_factory=dict)
     """Agents that have played here, by name."""
     agent_steps: dict[str, int] = field(default_factory=dict)
     """The step up to which each of them has seen the episode."""
 
-    def catch_up(self, actions: list[Action]) -> None:
-        for action in actions:
-            self.episode.step(self.episode.task.knobs_from_action(action))
+    @property
+    def session_id(self) -> str:
+        return self.record.session_id
+
+    @property
+    def key(self) -> int:
+        return self.record.key
 
 
 def new_seed() -> int:
@@ -55,50 +54,45 @@ def new_seed() -> int:
     return secrets.randbelow(MAX_SEED + 1)
 
 
+def new_session_id() -> str:
+    """An id that cannot be guessed: whoever knows it may use the session."""
+    return uuid.uuid4().hex
+
+
 def weights_for(task: Task, overrides: dict[str, float] | None) -> RewardWeights | None:
     """The task's reward weights with some replaced."""
     return None if not overrides else task.reward.weights.model_copy(update=overrides)
 
 
-def record_of(episode: Episode, session_id: str, client: str, overrides: dict[str, float] | None) -> SessionRecord:
-    """What the store keeps of an episode from its start on; the actions are added step by step."""
-    return SessionRecord(
-        session_id=session_id,
-        client=client,
-        task_id=episode.task.id,
-        task_version=episode.task.version,
-        environment_version=ENVIRONMENT_VERSION,
-        seed=int(episode.seed or 0),
-        weights=json.dumps(overrides) if overrides else None,
-        created_at_s=time.time(),
-    )
-
-
 class Sessions:
     """All sessions of this process over one store."""
 
-    def __init__(self, store: SessionStore, max_live: int, max_stored: int, episodes: Episodes | None = None) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        limits: StoreLimits | None = None,
+        episodes: Episodes | None = None,
+        memory: EpisodeMemory | None = None,
+        max_in_memory: int = 4096,
+    ) -> None:
         self.store = store
+        self.limits = limits or StoreLimits(store)
         self.episodes: Episodes = episodes or SimulatedEpisodes()
-        self._max_live, self._max_stored = max_live, max_stored
-        self._live: OrderedDict[str, Session] = OrderedDict()
-        self._latest: dict[str, str] = {}
-        self._lock = threading.Lock()
-        self._num_stored = store.count()
+        self.memory = memory or EpisodeMemory(1 << 40)
+        self.directory: Directory[Session] = Directory(max_in_memory, lambda gone: self.memory.forget(gone.held))
+        self._replaying = threading.Lock()
 
-    @property
-    def num_live(self) -> int:
-        return len(self._live)
+    def at_hand(self, session_id: str | None, client: Client) -> Session | None:
+        """The session if its next step needs no replay, no unpacking and no waiting."""
+        session = self.directory.find(session_id, client) if session_id else self.directory.latest(client)
+        if session is None or not session.held.is_at_hand or not self._is_settled(session, client):
+            return None
+        episode = session.held.episode
+        return session if episode is not None and episode.mode == "sim" else None
 
-    @property
-    def num_stored(self) -> int:
-        """Sessions in the store, as last counted."""
-        return self._num_stored
-
-    def is_live(self, session_id: str | None, client: str) -> bool:
-        """Whether the next step of this session needs no replay and no waiting."""
-        session = self._live.get(session_id or self._latest.get(client, ""))
-        return session is not None and session.episode.mode == "sim" and not session.lock.locked()
+    def _is_settled(self, session: Session, client: Client) -> bool:
+        """Whether nothing is left to note about who owns the session."""
+        return bool(session.record.is_claimed) or not client.owner or session.record.owner != client.owner
 
     def create(
         self,
@@ -106,134 +100,186 @@ class Sessions:
         seed: int | None,
         session_id: str | None,
         overrides: dict[str, float] | None,
-        client: str,
+        client: Client,
+        token: str = "",
     ) -> Session:
-        """Open a session; one of the same id ends."""
-        if self._num_stored >= self._max_stored:
-            self._num_stored = self.store.count()
-            if self._num_stored >= self._max_stored:
-                raise TooManySessionsError(
-                    f"the server holds {self._num_stored} sessions, as many as LLMSERVE_MAX_SESSIONS allows; try later"
-                )
+        """Open a session; the one that this client has under the same id ends. `token` is what the client was given."""
         task = known_task(task_id)
-        episode = self.episodes.new(task, weights_for(task, overrides))
+        self.limits.make_room(client.place)
+        episode = self._new_episode(task, overrides)
         episode.reset(new_seed() if seed is None else seed)
-        record = record_of(episode, session_id or uuid.uuid4().hex, client, overrides)
-        session = Session(record.session_id, self.store.create(record), episode)
-        self._num_stored += 1
-        self._remember(session)
-        with self._lock:
-            self._latest[client] = session.session_id
-            if len(self._latest) > 2 * self._max_live:
-                self._latest.pop(next(iter(self._latest)))
-        return session
+        record = self._record_of(episode, session_id, client, overrides, token)
+        record.key = self.store.create(record)
+        self.limits.note_created()
+        session = Session(record, self.memory.hold(episode, lambda: self._new_episode(task, overrides)))
+        return self.directory.remember(session, is_latest=True)
 
-    def keep(self, session_id: str, episode: Episode, overrides: dict[str, float] | None) -> None:
-        """Store an episode played elsewhere, so that it can be graded and looked at after its connection is gone."""
-        if self._num_stored >= self._max_stored:
-            log.warning("the session store is full: the episode of WebSocket session %s is not kept", session_id)
-            return
-        record = record_of(episode, session_id, "", overrides)
+    def _new_episode(self, task: Task, overrides: dict[str, float] | None) -> Episode:
+        return self.episodes.new(task, weights_for(task, overrides))
+
+    def keep(
+        self,
+        client: Client,
+        episode_id: str,
+        is_chosen_id: bool,
+        episode: Episode,
+        overrides: dict[str, float] | None,
+    ) -> None:
+        """Store an episode played over a WebSocket, so that it can be graded after its connection is gone."""
+        self.limits.make_room(client.place)
+        record = self._record_of(episode, episode_id, client, overrides, over_http=0)
+        record.is_secret = int(not is_chosen_id)
         record.actions = list(episode.log().actions)
         self.store.create(record)
-        self._num_stored += 1
+        self.limits.note_created()
 
-    def latest(self, client: str) -> str | None:
-        """The session this client reset last."""
-        return self._latest.get(client) or self.store.latest_of(client)
+    def _record_of(
+        self,
+        episode: Episode,
+        session_id: str | None,
+        client: Client,
+        overrides: dict[str, float] | None,
+        token: str = "",
+        over_http: int = 1,
+    ) -> SessionRecord:
+        """What the store keeps of an episode from its start on; the actions are added step by step."""
+        is_secret = session_id is None
+        if session_id is not None and over_http:
+            same = self.store.find(session_id, client)
+            is_secret = same is not None and bool(same.is_secret)
+        return SessionRecord(
+            session_id=session_id or new_session_id(),
+            is_secret=int(is_secret),
+            over_http=over_http,
+            owner=client.owner or digest(token or new_token()),
+            address=client.place,
+            program=client.program,
+            is_claimed=int(bool(client.owner)),
+            task_id=episode.task.id,
+            task_version=episode.task.version,
+            environment_version=ENVIRONMENT_VERSION,
+            seed=int(episode.seed or 0),
+            weights=json.dumps(overrides) if overrides else None,
+            created_at_min=self.store.clock_min(),
+        )
 
-    def get(self, session_id: str | None, client: str) -> Session:
+    def has_any(self, client: Client) -> bool:
+        """Whether this client has reset a session that calls without an id mean."""
+        return self.directory.latest(client) is not None or self.store.latest(client) is not None
+
+    def get(self, session_id: str | None, client: Client) -> Session:
         """The session of this id; without an id the one this client reset last. Another worker may be ahead of it."""
-        session_id = session_id or self.latest(client)
+        session = self.directory.find(session_id, client) if session_id else self.directory.latest(client)
+        if session is None:
+            session = self._restore(self._find(session_id, client))
         if session_id is None:
+            self._check_it_is_theirs(session.record, client)
+        if not self._is_settled(session, client):
+            # From here on, calls from the same address without the token are somebody else's.
+            self.store.claim(session.key)
+            session.record.is_claimed = 1
+            self.directory.settle(session)
+        return session
+
+    def current(self, session_id: str | None, client: Client) -> Session:
+        """The session as the store has it, whichever worker wrote it."""
+        return self._refreshed(self.get(session_id, client), client)
+
+    def _check_it_is_theirs(self, record: SessionRecord, client: Client) -> None:
+        if not client.owner and record.program != client.program:
+            raise AmbiguousClientError(
+                "several programs use this server from your address; send the session_id that /reset answered"
+            )
+
+    def _find(self, session_id: str | None, client: Client) -> SessionRecord:
+        if session_id is None and not client.can_be_recognised:
+            raise AmbiguousClientError(
+                "a proxy stands between you and the server, so that your address is not yours alone: send the "
+                "session_id that /reset answered, or keep its cookie"
+            )
+        record = self.store.find(session_id, client) if session_id else self.store.latest(client)
+        if record is None and session_id is None:
             raise EpisodeStateError("no session yet: POST /reset first, and send its session_id with each step")
-        with self._lock:
-            session = self._live.get(session_id)
-            if session is not None:
-                self._live.move_to_end(session_id)
-        return session or self._restore(session_id)
+        if record is None:
+            raise UnknownSessionError(
+                f"there is no session {str(session_id)[:80]!r} of yours: it never existed, it has expired, or it is "
+                "another client's; POST /reset"
+            )
+        return record
 
-    def current(self, session_id: str | None, client: str) -> Session:
-        """The session as the journal has it, whichever worker wrote it."""
-        session = self.get(session_id, client)
-        return self._restore(session.session_id) if self.store.is_shared else session
-
-    def step(self, session: Session, knob_values: Sequence[float], step_index: int | None) -> Session:
+    def step(self, session: Session, changes: Changes, step_index: int | None, client: Client) -> Session:
         """Serve one window. With `step_index` a repeated request gets the same answer instead of another step."""
         try:
-            has_stepped = self._try_step(session, knob_values, step_index)
+            has_stepped = self._try_step(session, changes, step_index)
         except (EpisodeStateError, StepConflictError):
             if not self.store.is_shared:
                 raise
             # Another worker may have advanced or reset the session in the meantime.
-            session = self._restore(session.session_id)
-            has_stepped = self._try_step(session, knob_values, step_index)
-        return session if has_stepped else self.step(self._restore(session.session_id), knob_values, step_index)
+            session = self._refreshed(session, client)
+            has_stepped = self._try_step(session, changes, step_index)
+        return session if has_stepped else self.step(self._refreshed(session, client), changes, step_index, client)
 
-    def _try_step(self, session: Session, knob_values: Sequence[float], step_index: int | None) -> bool:
+    def _try_step(self, session: Session, changes: Changes, step_index: int | None) -> bool:
         """Journal, then simulate; False if the journal has this step already, from another worker."""
-        with session.lock:
-            task, done = session.episode.task, session.episode.step_count
-            knobs = np.array(knob_values)
-            action: Action = tuple(task.action_from_knobs(knobs).tolist())
+        with session.held.use() as episode:
+            task, done = episode.task, episode.step_count
             if step_index is not None and step_index == done and done > 0:
-                if tuple(task.action_from_knobs(session.episode.trajectory.requested[done - 1]).tolist()) == action:
+                before, last = episode.requested_before(done - 1), episode.requested_before(done)
+                if task.action_from_knobs(changed(before, changes)).tolist() == task.action_from_knobs(last).tolist():
                     return True
                 raise StepConflictError(f"step {step_index} of this session is taken by another action")
             if step_index is not None and step_index != done + 1:
                 raise StepConflictError(f"the next step of this session is {done + 1}; got step_index {step_index}")
-            if session.episode.is_done:
-                stopped = session.episode.stopped
-                reason = f": {stopped}" if stopped else ""
+            if episode.is_done:
+                reason = f": {episode.stopped}" if episode.stopped else ""
                 raise EpisodeStateError(f"the episode ended after {done} steps{reason}; POST /reset to start another")
-            if not self.store.append(session.key, done, action, time.time()):
+            knobs = changed(episode.requested_before(done), changes)
+            action: Action = tuple(task.action_from_knobs(knobs).tolist())
+            if not self.store.append(session.key, done, action, self.store.clock_min()):
                 return False
-            session.episode.step(knobs)
+            episode.step(knobs)
             return True
 
-    def _restore(self, session_id: str) -> Session:
-        record = self.store.load(session_id)
-        if record is None:
-            with self._lock:
-                self._live.pop(session_id, None)
-            raise UnknownSessionError(
-                f"there is no session {session_id[:80]!r}: it never existed, or it has expired; POST /reset"
-            )
-        session = self._live.get(session_id)
-        if session is not None and session.key == record.key:
-            with session.lock:
-                session.catch_up(record.actions[session.episode.step_count :])
-            return session
+    def _refreshed(self, session: Session, client: Client) -> Session:
+        """The session with the steps that other workers have taken."""
+        record = self.store.find(session.session_id, client)
+        if record is None or record.key != session.key:
+            self.directory.drop(session)
+            return self._restore(record or self._find(session.session_id, client))
+        with session.held.use() as episode:
+            for action in self.store.actions_from(session.key, episode.step_count):
+                episode.step(episode.task.knobs_from_action(action))
+        return session
+
+    def _restore(self, record: SessionRecord) -> Session:
+        """The session of a record, replayed from its journal unless it is in memory."""
+        present = self.directory.by_key(record.key)
+        if present is not None:
+            return present
         if not self.episodes.is_durable:
             raise EpisodeStateError(
-                f"session {session_id[:80]!r} was played on a real engine and cannot be brought back; POST /reset"
+                f"session {record.session_id[:80]!r} was played on a real engine and cannot be brought back; "
+                "POST /reset"
             )
         task = known_task(record.task_id)
         if (task.version, ENVIRONMENT_VERSION) != (record.task_version, record.environment_version):
             raise VersionMismatchError(
-                f"session {session_id[:80]!r} was played on version {record.task_version} of {record.task_id} and "
-                f"environment {record.environment_version}; here are {task.version} and {ENVIRONMENT_VERSION}: "
+                f"session {record.session_id[:80]!r} was played on version {record.task_version} of {record.task_id} "
+                f"and environment {record.environment_version}; here are {task.version} and {ENVIRONMENT_VERSION}: "
                 "POST /reset to start another"
             )
-        episode = Episode(task, weights=weights_for(task, json.loads(record.weights) if record.weights else None))
-        episode.reset(record.seed)
-        session = Session(session_id, record.key, episode)
-        session.catch_up(record.actions)
-        return self._remember(session)
+        overrides = json.loads(record.weights) if record.weights else None
+        episode = self._new_episode(task, overrides)
+        # One replay at a time, so that those who replay wait for each other and not the others for them.
+        with self._replaying:
+            episode.reset(record.seed)
+            for action in self.store.actions_from(record.key, 0):
+                episode.step(task.knobs_from_action(action))
+        session = Session(record, self.memory.hold(episode, lambda: self._new_episode(task, overrides)))
+        return self.directory.remember(session)
 
-    def _remember(self, session: Session) -> Session:
-        with self._lock:
-            present = self._live.get(session.session_id)
-            if present is not None and present.key == session.key:
-                return present
-            self._live[session.session_id] = session
-            self._live.move_to_end(session.session_id)
-            while len(self._live) > self._max_live:
-                self._live.popitem(last=False)
-        return session
-
-    def expire(self, idle_s: float) -> int:
-        """Forget idle sessions; returns how many."""
-        gone = self.store.expire(time.time() - idle_s)
-        self._num_stored = self.store.count()
+    def expire(self, idle_min: int) -> int:
+        """Forget sessions that have been idle for so long while servers ran; returns how many."""
+        gone = self.store.expire(self.store.clock_min() - idle_min)
+        self.limits.recount()
         return gone

@@ -10,6 +10,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from llmserve_env.server import connections
+
 
 def default_data_dir() -> Path:
     """The user's data folder."""
@@ -29,17 +31,49 @@ class Settings(BaseSettings):
         default="sim", description="what serves the requests: the simulator, or the engine of LLMSERVE_REAL_*"
     )
 
+    memory_mb: int = Field(
+        default=1_500, ge=256, description="memory of a server process; episodes get what is left after its start"
+    )
+    store_mb: int = Field(
+        default=1_000, ge=16, description="size of the session store; above it the oldest sessions are deleted"
+    )
     max_sessions: int = Field(
-        default=20_000, ge=1, description="limit of stored HTTP sessions; above it `/reset` answers 503"
+        default=20_000, ge=1, description="stored sessions; above it the client with the most loses its oldest"
+    )
+    max_sessions_per_client: int = Field(
+        default=2_000, ge=1, description="stored sessions of one address; above it its own oldest are deleted"
     )
     max_live_sessions: int = Field(
-        default=256, ge=1, description="episodes kept in memory; others are replayed when needed"
+        default=4_096, ge=1, description="HTTP sessions in memory; others are replayed when needed"
     )
-    session_idle_s: float = Field(default=86_400, gt=0, description="idle time after which an HTTP session is deleted")
+    session_idle_s: float = Field(
+        default=86_400, ge=60, description="time without use, while a server runs, after which a session is deleted"
+    )
     max_websockets: int = Field(default=512, ge=1, description="open WebSocket sessions; further ones are refused")
-    websocket_idle_s: float = Field(
-        default=3_600, gt=0, description="idle time after which a WebSocket is closed and an MCP session is freed"
+    max_websockets_per_client: int = Field(default=256, ge=1, description="open WebSocket sessions of one address")
+    websocket_idle_s: float = Field(default=3_600, gt=0, description="idle time after which a WebSocket is closed")
+    max_mcp_sessions: int = Field(default=32, ge=2, description="sessions made by `POST /mcp`; each takes a thread")
+    max_mcp_sessions_per_client: int = Field(default=4, ge=1, description="of these, sessions of one address")
+    mcp_idle_s: float = Field(default=300, gt=0, description="idle time after which a session of `/mcp` is freed")
+
+    trusted_hops: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="proxies in front of the server that set `X-Forwarded-For`; with 0 the header is ignored",
     )
+    max_connections: int = Field(
+        default=connections.MAX_CONNECTIONS, ge=8, description="open connections; further ones are closed at once"
+    )
+    max_connections_per_client: int = Field(
+        default=connections.MAX_CONNECTIONS_PER_CLIENT,
+        ge=1,
+        description="open connections of one address; no limit with `LLMSERVE_TRUSTED_HOPS`",
+    )
+    header_timeout_s: float = Field(
+        default=connections.HEADER_TIMEOUT_S, gt=0, description="time in which a request's headers must arrive"
+    )
+    body_timeout_s: float = Field(default=30, gt=0, description="time in which a request's body must arrive")
 
     steps_per_s: float = Field(default=5_000, ge=0, description="`/step` calls per client and second; 0 for no limit")
     requests_per_s: float = Field(default=200, ge=0, description="other calls per client and second; 0 for no limit")
@@ -51,6 +85,12 @@ class Settings(BaseSettings):
     max_log_steps: int = Field(default=2_000, ge=1, description="longest episode log that is graded")
     expensive_timeout_s: float = Field(default=30, gt=0, description="time limit of one expensive call")
     expensive_workers: int = Field(default=2, ge=1, description="expensive calls that run at the same time")
+    openai_baseline: bool = Field(
+        default=False, description="allow `/baseline?use_openai=true`, which spends the operator's money"
+    )
+    openai_calls_per_hour: int = Field(
+        default=1_000, ge=1, description="calls to the model's API that all such baselines together may make"
+    )
 
     cors_origins: list[str] = Field(default=["*"], description="origins that browsers may call from, as a JSON list")
     openenv_console: bool = Field(default=True, description="show OpenEnv's page as a tab of `/web`")

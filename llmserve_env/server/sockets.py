@@ -10,12 +10,12 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-import httpx
 import orjson
 from openenv.core.env_server.exceptions import SessionCapacityError
 from openenv.core.env_server.mcp_types import WSMCPMessage, WSMCPResponse
@@ -34,8 +34,12 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from llmserve_env.env.knob_changes import Changes
 from llmserve_env.errors import LLMServeError
 from llmserve_env.models import ServeAction
+from llmserve_env.server.clients import Client, identify
+from llmserve_env.server.errors import StoreUnavailableError
+from llmserve_env.server.limits import Rates
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from llmserve_env.server.service import Service
 
@@ -46,18 +50,20 @@ MESSAGES_IN_A_ROW = 16
 """A client that sends ahead gets this many answers before others have their turn."""
 GOING_AWAY = 1001
 MIN_CHECK_INTERVAL_S = 1.0
+AskMcp = Callable[[dict[str, Any], Client], Awaitable[dict[str, Any]]]
 INTERNAL_ERROR = "internal error; the server's log has the details"
 REFUSALS = (LLMServeError, IndexError, TypeError, ValueError)
 """Errors whose text is meant for the client."""
 
 
-def _plain_action(text: str) -> tuple[float, ...] | None:
-    """The knobs of a well-formed step message; None for any other message."""
+def _plain_action(text: str) -> Changes | None:
+    """What a well-formed step message changes; None for any other message."""
     try:
         message = orjson.loads(text)
         if not isinstance(message, dict) or message.keys() != {"type", "data"} or message["type"] != "step":
             return None
-        return tuple(ServeAction.model_validate(message["data"]).numbers())
+        changes: Changes = ServeAction.model_validate(message["data"]).changes()
+        return changes
     except (orjson.JSONDecodeError, ValidationError):
         return None
 
@@ -75,8 +81,11 @@ def error_frame(code: WSErrorCode, message: str, **details: Any) -> str:
 class Connection:
     """One client's session."""
 
-    def __init__(self, websocket: WebSocket, environment: LLMServeEnvironment, openenv: ASGIApp) -> None:
-        self._websocket, self._environment, self._openenv = websocket, environment, openenv
+    def __init__(
+        self, websocket: WebSocket, environment: LLMServeEnvironment, ask_mcp: AskMcp, client: Client, rates: Rates
+    ) -> None:
+        self._websocket, self._environment, self._ask_mcp = websocket, environment, ask_mcp
+        self._rates, self.client = rates, client
         self.last_message_at_s = asyncio.get_running_loop().time()
 
     async def serve(self) -> None:
@@ -90,7 +99,7 @@ class Connection:
                 return
             self.last_message_at_s = clock()
             text = message.get("text") or ""
-            answer = self._quick_answer(text) or await self._answer(text)
+            answer = await self._paced_answer(text)
             if answer is None:
                 return
             await websocket.send_text(answer)
@@ -101,10 +110,20 @@ class Connection:
             with suppress(WebSocketDisconnect):
                 await self._websocket.close(GOING_AWAY, "idle for too long")
 
-    def _quick_answer(self, text: str) -> str | None:
-        """The answer to a plain step of a running simulation; None for any other message."""
-        action = _remembered_action(text) if len(text) <= MAX_REMEMBERED_CHARS else _plain_action(text)
-        seen = None if action is None else self._environment.quick_step(action)
+    async def _paced_answer(self, text: str) -> str | None:
+        """The answer to a message, not before the client's rate limit allows one; None when the client closes."""
+        changes = _remembered_action(text) if len(text) <= MAX_REMEMBERED_CHARS else _plain_action(text)
+        limit = self._rates.others if changes is None else self._rates.steps
+        while (wait_s := limit.wait_s(self.client.address)) > 0.0:
+            await asyncio.sleep(wait_s)
+        if changes is None:
+            # Others have their turn before a message that may take long.
+            await asyncio.sleep(0)
+        return (changes is not None and self._quick_answer(changes)) or await self._answer(text)
+
+    def _quick_answer(self, changes: Changes) -> str | None:
+        """The answer to a plain step of a running simulation; None for one that does more or would have to wait."""
+        seen = self._environment.quick_step(changes)
         if seen is None:
             return None
         data = {"reward": seen.pop("reward"), "done": seen.pop("done"), "metadata": seen["metadata"]}
@@ -141,9 +160,9 @@ class Connection:
                 response = WSObservationResponse(data=serialize_observation(await environment.reset_async(**options)))
             case "state":
                 WSStateMessage(**message)
-                response = WSStateResponse(data=environment.state.model_dump())
+                response = WSStateResponse(data=(await environment.state_async()).model_dump())
             case "mcp":
-                response = WSMCPResponse(data=await self._ask_mcp(WSMCPMessage(**message).data))
+                response = WSMCPResponse(data=await self._ask_mcp(WSMCPMessage(**message).data, self.client))
             case "close":
                 WSCloseMessage(**message)
                 return None
@@ -152,20 +171,16 @@ class Connection:
         frame: str = response.model_dump_json()
         return frame
 
-    async def _ask_mcp(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What OpenEnv's `POST /mcp` answers."""
-        transport = httpx.ASGITransport(self._openenv)
-        async with httpx.AsyncClient(transport=transport, base_url="http://openenv") as client:
-            answer: dict[str, Any] = (await client.post("/mcp", json=request)).json()
-        return answer
-
 
 class Sockets:
     """All connections of this process: as many as the settings allow, and none that is idle for too long."""
 
-    def __init__(self, service: Service, openenv: ASGIApp, environment: Callable[[], LLMServeEnvironment]) -> None:
-        self._service, self._openenv, self._environment = service, openenv, environment
+    def __init__(
+        self, service: Service, openenv: ASGIApp, ask_mcp: AskMcp, environment: Callable[[Client], LLMServeEnvironment]
+    ) -> None:
+        self._service, self._openenv, self._ask_mcp, self._environment = service, openenv, ask_mcp, environment
         self._open: set[Connection] = set()
+        self._open_of: Counter[str] = Counter()
 
     @property
     def num_open(self) -> int:
@@ -178,16 +193,20 @@ class Sockets:
             await self._openenv(websocket.scope, websocket.receive, websocket.send)
             return
         await websocket.accept()
-        limit = self._service.settings.max_websockets
-        if self.num_open >= limit:
-            full = SessionCapacityError(active_sessions=self.num_open, max_sessions=limit)
-            counts = {"active_sessions": full.active_sessions, "max_sessions": full.max_sessions}
-            await websocket.send_text(error_frame(WSErrorCode.CAPACITY_REACHED, str(full), **counts))
-            await websocket.close()
-            return
-        environment = self._environment()
-        connection = Connection(websocket, environment, self._openenv)
+        settings = self._service.settings
+        client = identify(websocket.scope, settings.trusted_hops)
+        counts = (
+            (self.num_open, settings.max_websockets),
+            (self._open_of[client.address], settings.max_websockets_per_client),
+        )
+        for count, limit in counts:
+            if count >= limit:
+                await self._refuse(websocket, count, limit)
+                return
+        environment = self._environment(client)
+        connection = Connection(websocket, environment, self._ask_mcp, client, self._service.rates)
         self._open.add(connection)
+        self._open_of[client.address] += 1
         try:
             await self._service.until_ready()
             await connection.serve()
@@ -197,7 +216,24 @@ class Sockets:
             pass  # The client went away before it was answered.
         finally:
             self._open.discard(connection)
-            await self._service.in_thread(environment.close)
+            self._open_of[client.address] -= 1
+            if not self._open_of[client.address]:
+                del self._open_of[client.address]
+            await self._end(environment)
+
+    async def _refuse(self, websocket: WebSocket, count: int, limit: int) -> None:
+        full = SessionCapacityError(active_sessions=count, max_sessions=limit)
+        counts = {"active_sessions": full.active_sessions, "max_sessions": full.max_sessions}
+        await websocket.send_text(error_frame(WSErrorCode.CAPACITY_REACHED, str(full), **counts))
+        await websocket.close()
+
+    async def _end(self, environment: LLMServeEnvironment) -> None:
+        """Store what was played. A store that is away loses the record of an episode whose client has gone."""
+        try:
+            await self._service.in_thread(None, environment.close)
+        except StoreUnavailableError as error:
+            self._service.note_store_error("the end of a WebSocket")
+            log.warning("an episode played over a WebSocket is not kept: %s", error)
 
     async def close_idle(self) -> None:
         """Close connections that have sent nothing for the allowed time, for as long as the server runs."""

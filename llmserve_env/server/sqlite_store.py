@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any, TypeVar
 
 from llmserve_env.errors import ConfigError
-from llmserve_env.server.store import COLUMNS, Action, SessionRecord, action_of, action_text
+from llmserve_env.server import store_sql as sql
+from llmserve_env.server.clients import Client
+from llmserve_env.server.errors import StoreBusyError, StoreUnavailableError
+from llmserve_env.server.store import EVICTED_AT_ONCE, Action, SessionRecord, action_text, actions_of
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    key INTEGER PRIMARY KEY AUTOINCREMENT,
-    session_id TEXT NOT NULL UNIQUE,
-    client TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    task_version INTEGER NOT NULL,
-    environment_version TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    weights TEXT,
-    created_at_s REAL NOT NULL
-);
-CREATE INDEX IF NOT EXISTS sessions_by_client ON sessions (client, key);
-CREATE INDEX IF NOT EXISTS sessions_by_age ON sessions (created_at_s);
-CREATE TABLE IF NOT EXISTS steps (
-    key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
-    step INTEGER NOT NULL,
-    action TEXT NOT NULL,
-    at_s REAL NOT NULL,
-    PRIMARY KEY (key, step)
-) WITHOUT ROWID;
-"""
-NAMES = ", ".join(COLUMNS)
-BUSY_TIMEOUT_S = 10.0
+T = TypeVar("T")
+BUSY_TIMEOUT_S = 5.0
+RETRY_INTERVAL_S = 0.02
 LOG_PAGES = 20_000
 """When the write-ahead log has grown so long, the next commit moves it into the file."""
+PAGE_BYTES = 4096
+DETAILS = {"serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "without_rowid": " WITHOUT ROWID"}
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class SQLiteStore:
@@ -43,99 +43,172 @@ class SQLiteStore:
 
     is_quick = True
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, max_bytes: int = 0) -> None:
         self.is_shared = path is not None
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"cannot create {path.parent} for the session store ({error.strerror}); "
-                    "set LLMSERVE_DATA_DIR to a writable folder, or LLMSERVE_STORE=memory"
-                ) from error
-        self._path = path
-        self._lock = threading.Lock()
+        self._path, self._lock, self._clock_min = path, threading.Lock(), 0
         try:
-            self._db = sqlite3.connect(
-                path or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
-            # With NORMAL, commits survive a crash of the process; only a power cut can lose the last of them.
-            pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"wal_autocheckpoint={LOG_PAGES}")
-            for pragma in pragmas:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = self._connect()
+            with self._patient_connection() as db:
+                _prepare(db)
+            # A hard limit of the file, below which the sessions are kept anyway; 0 pages change nothing.
+            for pragma in ("synchronous=NORMAL", f"wal_autocheckpoint={LOG_PAGES}", "foreign_keys=ON"):
                 self._db.execute(f"PRAGMA {pragma}")
-            self._db.executescript(SCHEMA)
-        except sqlite3.Error as error:
+            self._db.execute(f"PRAGMA max_page_count={max_bytes // PAGE_BYTES}")
+            self.clock_min()
+        except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"cannot open the session store {path} ({error}); "
                 "set LLMSERVE_DATA_DIR to a writable folder, or LLMSERVE_STORE=memory"
             ) from error
 
-    def create(self, record: SessionRecord) -> int:
-        values = [getattr(record, name) for name in COLUMNS]
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
+    def _connect(self, timeout_s: float = 0.0) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._path or ":memory:", timeout=timeout_s, isolation_level=None, check_same_thread=False
+        )
+
+    def _patient_connection(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection of its own that waits for other programs, so that no step waits for it."""
+        return nullcontext(self._db) if self._path is None else closing(self._connect(BUSY_TIMEOUT_S))
+
+    def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run statements. While another program locks the file, a thread waits and an event loop is told at once."""
+        give_up_at_s = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
             try:
-                self._db.execute("DELETE FROM sessions WHERE session_id = ?", (record.session_id,))
-                marks = ", ".join("?" * len(values))
-                cursor = self._db.execute(f"INSERT INTO sessions ({NAMES}) VALUES ({marks})", values)
-                key = int(cursor.lastrowid or 0)
-                rows = [(key, i, action_text(action), record.created_at_s) for i, action in enumerate(record.actions)]
-                self._db.executemany("INSERT INTO steps VALUES (?, ?, ?, ?)", rows)
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-        return key
+                with self._lock:
+                    return work(self._db)
+            except sqlite3.Error as error:
+                if not _is_busy(error):
+                    raise StoreUnavailableError(
+                        f"the session store cannot be used ({error}); try again later"
+                    ) from error
+                if _on_event_loop() or time.monotonic() > give_up_at_s:
+                    raise StoreBusyError("another program holds the session store's lock; try again later") from error
+            time.sleep(RETRY_INTERVAL_S)
 
-    def append(self, key: int, step: int, action: Action, at_s: float) -> bool:
-        with self._lock:
-            cursor = self._db.execute(
-                "INSERT OR IGNORE INTO steps SELECT ?1, ?2, ?3, ?4 "
-                "WHERE EXISTS (SELECT 1 FROM sessions WHERE key = ?1)",
-                (key, step, action_text(action), at_s),
-            )
-            return cursor.rowcount == 1
+    def _one(self, query: str, **values: Any) -> Any:
+        return self._call(lambda db: db.execute(query, values).fetchone())
 
-    def load(self, session_id: str) -> SessionRecord | None:
-        with self._lock:
-            row = self._db.execute(f"SELECT key, {NAMES} FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-        if row is None:
-            return None
-        return SessionRecord.of_row(row[0], row[1:], self.actions_from(row[0], 0))
+    def create(self, record: SessionRecord) -> int:
+        row = record.row()
+        actions = [action_text(action) for action in record.actions]
+
+        def work(db: sqlite3.Connection) -> int:
+            with _transaction(db):
+                db.execute(sql.DELETE_SAME, row)
+                key = int(db.execute(sql.INSERT_SESSION, row).fetchone()[0])
+                steps = [
+                    {"key": key, "step": step, "action": text, "at_min": record.created_at_min}
+                    for step, text in enumerate(actions)
+                ]
+                db.executemany(sql.INSERT_STEPS, steps)
+                return key
+
+        return self._call(work)
+
+    def append(self, key: int, step: int, action: Action, at_min: int) -> bool:
+        row = {"key": key, "step": step, "action": action_text(action), "at_min": at_min}
+        return self._call(lambda db: db.execute(sql.INSERT_STEP, row).rowcount == 1)
+
+    def find(self, session_id: str, client: Client) -> SessionRecord | None:
+        asked = sql.who(client.address, client.owner, client.is_shared)
+        row = self._one(sql.FIND, session_id=session_id, **asked)
+        return None if row is None else SessionRecord.of_row(row)
+
+    def latest(self, client: Client) -> SessionRecord | None:
+        row = self._one(sql.LATEST, **sql.who(client.address, client.owner, client.is_shared))
+        return None if row is None else SessionRecord.of_row(row)
+
+    def claim(self, key: int) -> None:
+        self._call(lambda db: db.execute(sql.CLAIM, {"key": key}))
 
     def actions_from(self, key: int, start: int) -> list[Action]:
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT action FROM steps WHERE key = ? AND step >= ? ORDER BY step", (key, start)
-            ).fetchall()
-        return [action_of(text) for (text,) in rows]
+        rows = self._call(lambda db: db.execute(sql.ACTIONS, {"key": key, "start": start}).fetchall())
+        return actions_of(rows, start)
 
-    def latest_of(self, client: str) -> str | None:
-        with self._lock:
-            row = self._db.execute(
-                "SELECT session_id FROM sessions WHERE client = ? ORDER BY key DESC LIMIT 1", (client,)
-            ).fetchone()
-        return None if row is None else str(row[0])
+    def probe(self) -> None:
+        self._call(lambda db: db.execute(sql.PROBE))
 
     def count(self) -> int:
-        with self._lock:
-            return int(self._db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0])
+        return int(self._one(sql.COUNT)[0])
 
-    def expire(self, before_s: float) -> int:
-        with self._lock:
-            cursor = self._db.execute(
-                "DELETE FROM sessions WHERE created_at_s < ?1 AND NOT EXISTS "
-                "(SELECT 1 FROM steps WHERE steps.key = sessions.key AND steps.at_s >= ?1)",
-                (before_s,),
-            )
-            return cursor.rowcount
+    def count_of(self, address: str) -> int:
+        return int(self._one(sql.COUNT_OF, address=address)[0])
+
+    def num_bytes(self) -> int:
+        pages = [int(self._one(f"PRAGMA {name}")[0]) for name in ("page_count", "freelist_count")]
+        return (pages[0] - pages[1]) * PAGE_BYTES
+
+    def evict(self, address: str | None, count: int) -> int:
+        if address is None:
+            heaviest = self._one(sql.HEAVIEST)
+            address = "" if heaviest is None else str(heaviest[0])
+        return self._delete(sql.LEAST_USED, address=address, count=count)
+
+    def expire(self, before_min: int) -> int:
+        return self._delete(sql.IDLE, before_min=before_min)
+
+    def _delete(self, query: str, **values: Any) -> int:
+        """Delete the sessions that a query selects, a few at a time, because steps wait for each transaction."""
+        found = self._call(lambda db: db.execute(query, values).fetchall())
+        rows, gone = [{"key": key, "used": used} for key, used in found], 0
+        for start in range(0, len(rows), EVICTED_AT_ONCE):
+            some = rows[start : start + EVICTED_AT_ONCE]
+            try:
+                with self._lock if self._path is None else nullcontext(), self._patient_connection() as db:
+                    db.execute("PRAGMA foreign_keys=ON")
+                    with _transaction(db):
+                        gone += db.executemany(sql.DELETE_UNUSED, some).rowcount
+            except sqlite3.Error as error:
+                raise StoreUnavailableError(f"old sessions cannot be deleted ({error})") from error
+        return gone
+
+    def clock_min(self) -> int:
+        if not self._clock_min:
+            self._clock_min = int(self._one(sql.CLOCK)[0])
+        return self._clock_min
+
+    def tick(self) -> None:
+        seen = self._clock_min
+        self._call(lambda db: db.execute(sql.TICK, {"seen": seen}))
+        self._clock_min = int(self._one(sql.CLOCK)[0])
 
     def tidy(self) -> None:
-        # This waits for the disk. It has its own connection, so that no step waits for it.
-        if self._path is not None:
-            with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
+        try:
+            with self._lock if self._path is None else nullcontext(), self._patient_connection() as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            raise StoreUnavailableError(f"the session store's log cannot be moved into its file ({error})") from error
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All statements or none."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    """Create the tables, or bring those of an older version up to date."""
+    # With NORMAL, commits survive a crash of the process; only a power cut can lose the last of them.
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"wal_autocheckpoint={LOG_PAGES}"):
+        db.execute(f"PRAGMA {pragma}")
+    with _transaction(db):
+        for statement in sql.TABLES:
+            db.execute(statement.format(**DETAILS))
+        is_old = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sessions'").fetchone()
+        if is_old:
+            for statement in sql.UPGRADE:
+                db.execute(statement.format(sessions="sessions", steps="steps", overriding=""))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 
-from llmserve_env.errors import UnknownTaskError
-from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, known_ids, load_task
+from llmserve_env.errors import ConfigError, UnknownTaskError
+from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, known_ids, load_task, task_ids
 from llmserve_env.tasks.task import Task
+
+log = logging.getLogger("llmserve.server")
 
 
 @lru_cache(maxsize=len(BENCHMARK) + len(EXTENDED))
@@ -22,4 +25,25 @@ def known_task(name: str | int) -> Task:
     known = known_ids()
     if text not in known and text not in {str(number) for number in range(1, len(BENCHMARK) + 1)}:
         raise UnknownTaskError(f"there is no task {text[:80]!r}; known: {', '.join(known)} (or 1 to {len(BENCHMARK)})")
-    return load_task(text)
+    return _own_task(text)
+
+
+def _own_task(task_id: str) -> Task:
+    """A task of the operator's own; what is wrong with its file is told to the operator and not to clients."""
+    try:
+        return load_task(task_id)
+    except ConfigError as error:
+        log.error("task %s cannot be played: %s", task_id, error)
+        text = f"task {task_id!r} cannot be played: its file has a mistake that the server's log names"
+        raise ConfigError(text) from error
+
+
+def listed_tasks() -> list[Task]:
+    """What /tasks lists: the core suite and the operator's own tasks, except those whose files have mistakes."""
+    found = []
+    for task_id in task_ids():
+        try:
+            found.append(known_task(task_id))
+        except ConfigError:
+            continue
+    return found

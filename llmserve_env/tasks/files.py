@@ -11,10 +11,9 @@ from typing import Any
 import yaml
 
 from llmserve_env.errors import ConfigError
+from llmserve_env.tasks import yaml_reading
 
 TASKS_VARIABLE = "LLMSERVE_TASKS"
-# The compiled parser, where PyYAML has it, reads a trace's tables ten times as fast.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def data_folder() -> Path:
@@ -76,12 +75,12 @@ def known_ids() -> list[str]:
 def read_mapping(path: Path) -> dict[str, Any]:
     """The fields of one YAML file."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        data = yaml_reading.load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
         raise ConfigError(_yaml_problem(path, error)) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
@@ -128,7 +127,7 @@ class FieldLines:
 
     def __call__(self, place: tuple[int | str, ...]) -> int:
         """Line of the field at this path, or of the nearest field around it."""
-        node = yaml.compose(self._path.read_text(encoding="utf-8"), Loader=_LOADER)
+        node = yaml_reading.compose(self._path.read_text(encoding="utf-8"))
         line = 1
         for step in place:
             found = _child(node, step)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 else:
     KnobName = Literal[NAMES]
 ComponentName = Literal["throughput", "slo", "ttft", "itl", "cost", "memory", "stability"]
+MAX_REPLICAS = 4_096
+"""The simulator keeps the whole fleet in memory; a larger one is simulated as several."""
+MAX_STEPS = 100_000
 Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
 
 
@@ -24,8 +27,8 @@ class DeploymentSpec(Part):
 
     profile: Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
     """A shipped name, or the path of a `.json` profile, relative to the task's file."""
-    replicas: Count
-    prefill_replicas: Annotated[int, Field(strict=True, ge=0)] = 0
+    replicas: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICAS)]
+    prefill_replicas: Annotated[int, Field(strict=True, ge=0, le=MAX_REPLICAS)] = 0
     memory_limit_gb: Positive
     token_budget: Count = 2048
     long_prefill_threshold: Annotated[int, Field(strict=True, ge=0)] = 0

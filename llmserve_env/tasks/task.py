@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -26,7 +27,7 @@ from llmserve_env.profiles.host import load_host
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
 from llmserve_env.tasks.files import is_shipped
-from llmserve_env.tasks.sections import DeploymentSpec, GraderSpec, KnobSpec, RewardSpec
+from llmserve_env.tasks.sections import MAX_STEPS, DeploymentSpec, GraderSpec, KnobSpec, RewardSpec
 from llmserve_env.units import gb_to_bytes, s_to_ps
 from llmserve_env.workloads.parts import Count, Name, Part, Positive
 from llmserve_env.workloads.problems import LineOf, config_error
@@ -35,6 +36,15 @@ from llmserve_env.workloads.spec import WorkloadSpec
 if TYPE_CHECKING:
     from llmserve_env.tasks.trace_workload import TraceWorkload
 
+
+def _usable_in_paths(task_id: str) -> str:
+    """A task's id names files and folders of results, so it must not lead out of them."""
+    if task_id.startswith(".") or not task_id.isprintable() or any(sign in task_id for sign in "/\\:"):
+        raise ValueError(f"must be a plain name without / \\ : or a leading dot; got {task_id!r}")
+    return task_id
+
+
+TaskId = Annotated[str, Field(strict=True, min_length=1, max_length=64), AfterValidator(_usable_in_paths)]
 NOMINAL_SEQUENCES = 256
 """Sequences whose logits an engine's start-up profiling run makes room for (vLLM's default cap on such GPUs)."""
 
@@ -53,7 +63,7 @@ class Task(Part):
 
     model_config = ConfigDict(ignored_types=(cached_property,))
 
-    id: Name
+    id: TaskId
     version: Count = 1
     suite: Literal["core", "extended", "own"] = Field(default="own", exclude=True)
     """Which table a task belongs to (`files.suite_of`); no part of the problem, so no part of its digest."""
@@ -63,7 +73,7 @@ class Task(Part):
     difficulty: Literal["easy", "medium", "hard", "custom"] = "custom"
     description: str = ""
     teaches: str = ""
-    steps: Count = 200
+    steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = 200
     window_s: Positive = 1.0
     workload: WorkloadSpec
     deployment: DeploymentSpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 from llmserve_env.engine.knobs import NAMES
 from llmserve_env.server.errors import STATUS, UnknownSessionError, status_of
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from llmserve_env.tasks.files import data_folder
 
 ENDPOINTS = (
     "/health",
@@ -114,12 +116,6 @@ def test_the_baseline_is_the_same_every_time(client: TestClient) -> None:
     assert {"default_knobs", "heuristic"} <= set(first["results"]["static_workload"])
 
 
-def test_an_openai_baseline_without_key_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    answer = client.get("/baseline", params={"task_id": "static_workload", "use_openai": True})
-    assert (answer.status_code, "OPENAI_API_KEY" in answer.json()["detail"]) == (503, True)
-
-
 def test_an_agent_plays_step_by_step_as_it_plays_at_once(client: TestClient) -> None:
     rewards: dict[str, list[float]] = {}
     for name, portions in (("whole", [30]), ("portions", [1, 9, 20])):
@@ -164,3 +160,18 @@ def test_operators_see_steps_and_requests(client: TestClient) -> None:
 def test_every_error_has_a_status() -> None:
     assert all(400 <= status < 600 for status in STATUS.values())
     assert status_of(UnknownSessionError("x")) == 404
+
+
+def test_one_bad_task_of_the_operator_hides_no_other_and_shows_no_path(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = (
+        (data_folder() / "static_workload.yaml").read_text(encoding="utf-8").replace("id: static_workload", "id: mine")
+    )
+    (tmp_path / "mine.yaml").write_text(good, encoding="utf-8")
+    (tmp_path / "broken.yaml").write_text("id: broken\nid: twice\n", encoding="utf-8")
+    monkeypatch.setenv("LLMSERVE_TASKS", str(tmp_path))
+    assert [task["id"] for task in client.get("/tasks").json()["tasks"]] == [*BENCHMARK, "mine"]
+    assert [client.get(path).status_code for path in ("/info", "/runtime")] == [200, 200]
+    refused = client.post("/reset", json={"task_id": "broken"})
+    assert (refused.status_code, "broken" in refused.text, str(tmp_path) in refused.text) == (422, True, False)

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from llmserve_env.engine.knobs import knobs_from_mapping
+from llmserve_env.engine.deployment import MAX_RUNNING
+from llmserve_env.engine.knobs import knobs_from_mapping, mapping_from_knobs
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
 from llmserve_env.server.application import create_app
+from llmserve_env.tasks.catalog import load_task
 from tests.server.conftest import settings
 
 ACTION = {"batch_cap": 96, "kv_budget_fraction": 0.8}
+DEFAULTS = mapping_from_knobs(load_task("static_workload").default_knobs, load_task("static_workload").action_knobs)
 STEPS = 200
 
 
@@ -103,8 +106,8 @@ def test_a_finished_episode_is_409(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("action", "field", "allowed"),
     [
-        ({"batch_cap": 0}, "action.batch_cap", "from 1 to 512"),
-        ({"batch_size": 513}, "action.batch_size", "from 1 to 512"),
+        ({"batch_cap": 0}, "action.batch_cap", f"from 1 to {MAX_RUNNING}"),
+        ({"batch_size": MAX_RUNNING + 1}, "action.batch_size", f"from 1 to {MAX_RUNNING}"),
         ({"kv_budget_fraction": 0.05}, "action.kv_budget_fraction", "from 0.1 to 1"),
         ({"speculation_depth": 1.5}, "action.speculation_depth", "whole number from 0 to 8"),
         ({"quantization_tier": "FP8"}, "action.quantization_tier", "FP16, INT8, INT4"),
@@ -164,10 +167,46 @@ def test_a_session_pushed_out_of_memory_goes_on_as_if_it_had_stayed() -> None:
             assert (after["observation"], after["reward"]) == (before["observation"], before["reward"])
 
 
-def test_the_store_may_be_full() -> None:
+def test_fields_left_out_of_an_action_keep_what_was_asked_for_last(client: TestClient) -> None:
+    parts = [{"batch_cap": 96}, {"kv_budget_fraction": 0.5}, {}, {"batch_cap": 8}]
+    wholes: list[dict[str, Any]] = [
+        {"batch_cap": 96},
+        {"batch_cap": 96, "kv_budget_fraction": 0.5},
+        {"batch_cap": 96, "kv_budget_fraction": 0.5},
+        {"batch_cap": 8, "kv_budget_fraction": 0.5},
+    ]
+    in_parts, whole = start(client)["session_id"], start(client)["session_id"]
+    for part, all_of_it in zip(parts, wholes, strict=True):
+        found, expected = take(client, in_parts, part), take(client, whole, {**DEFAULTS, **all_of_it})
+        assert (found["observation"], found["reward"]) == (expected["observation"], expected["reward"])
+    logs = [client.get("/log", params={"session_id": name}).json()["actions"] for name in (in_parts, whole)]
+    assert logs[0] == logs[1]
+
+
+def test_a_log_of_partial_actions_is_graded_as_they_were_played(client: TestClient) -> None:
+    session, actions = start(client)["session_id"], [{"batch_cap": 96}, {"kv_budget_fraction": 0.5}, {}]
+    for action in actions:
+        take(client, session, action)
+    log = client.get("/log", params={"session_id": session}).json()
+    whole, in_parts = (
+        client.post("/grader", json={"episode_log": {**log, "actions": given}}) for given in (log["actions"], actions)
+    )
+    assert (whole.status_code, whole.json()) == (200, in_parts.json())
+
+
+def test_a_repeated_partial_step_gets_the_same_answer(client: TestClient) -> None:
+    session = start(client)["session_id"]
+    take(client, session, {"batch_cap": 96}, step_index=1)
+    first = take(client, session, {"kv_budget_fraction": 0.5}, step_index=2)
+    assert take(client, session, {"kv_budget_fraction": 0.5}, step_index=2) == first
+
+
+def test_a_full_store_makes_room_by_forgetting_the_oldest_sessions() -> None:
     with TestClient(create_app(settings(max_sessions=2))) as client:
-        assert [client.post("/reset", json={}).status_code for _ in range(3)] == [200, 200, 503]
-        assert "LLMSERVE_MAX_SESSIONS" in client.post("/reset", json={}).json()["detail"]
+        names = [start(client)["session_id"] for _ in range(4)]
+        found = [client.get("/state", params={"session_id": name}).status_code for name in names]
+        assert found == [404, 404, 200, 200]
+        assert "llmserve_evicted_sessions_total 2.0" in client.get("/metrics").text
 
 
 def test_every_figure_of_an_observation_is_finite(client: TestClient) -> None:

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from openenv.core.env_server.http_server import create_fastapi_app
 
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
+from llmserve_env.engine.deployment import MAX_RUNNING
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server.application import create_app
@@ -157,7 +158,7 @@ def test_bad_messages_are_answered_and_the_session_goes_on(client: TestClient) -
             assert say(socket, "reset", **asked)["type"] == "error"
         say(socket, "reset", seed=1)
         refused = say(socket, "step", batch_cap=0)["data"]
-        assert "from 1 to 512" in str(refused["errors"])
+        assert f"from 1 to {MAX_RUNNING}" in str(refused["errors"])
         assert say(socket, "step")["data"]["observation"]["step_index"] == 1
 
 
@@ -237,7 +238,7 @@ def test_errors_come_back_as_exceptions(running: RunningServer) -> None:
         with pytest.raises(UnknownTaskError, match="known: static_workload"):
             env.reset(task_id="nope")
         env.reset(seed=1)
-        with pytest.raises(InvalidActionError, match="batch_cap must be a whole number from 1 to 512"):
+        with pytest.raises(InvalidActionError, match=f"batch_cap must be a whole number from 1 to {MAX_RUNNING}"):
             env.step({"batch_cap": 0})
         with pytest.raises(ServerError, match="seed"):
             env.reset(seed=-1)

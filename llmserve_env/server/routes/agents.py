@@ -18,8 +18,8 @@ def agent_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["Agents"])
 
     @router.get("/agents", responses=PROBLEMS, response_model=list[AgentInfo], summary="Agents, and who can play here")
-    async def agents(task_id: Annotated[TaskId, Query()] = BENCHMARK[0]) -> list[AgentInfo]:
-        return await service.slow(scoring.available_agents, str(task_id))
+    async def agents(request: Request, task_id: Annotated[TaskId, Query()] = BENCHMARK[0]) -> list[AgentInfo]:
+        return await service.slow(client_of(request), scoring.available_agents, str(task_id))
 
     @router.post("/play", response_model=PlayResponse, responses=PROBLEMS, summary="Let an agent play some steps")
     async def play(request: Request, asked: PlayRequest) -> PlayResponse:
@@ -28,9 +28,9 @@ def agent_routes(service: Service) -> APIRouter:
 
         def run() -> tuple[str, list[dict[str, Any]]]:
             session = service.sessions.current(asked.session_id, client)
-            return session.session_id, scoring.play_steps(service.sessions, session, asked.agent, asked.steps)
+            return session.session_id, scoring.play_steps(service.sessions, session, asked.agent, asked.steps, client)
 
-        session_id, played = await service.slow(run)
+        session_id, played = await service.slow(client, run)
         return PlayResponse(
             session_id=session_id, agent=asked.agent, steps=[PlayedStep.model_validate(one) for one in played]
         )

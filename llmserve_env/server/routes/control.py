@@ -10,6 +10,8 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from llmserve_env.env.observation import observe, state_of
+from llmserve_env.server.clients import COOKIE, COOKIE_AGE_S, Client, new_token
+from llmserve_env.server.errors import StoreBusyError
 from llmserve_env.server.schemas import EpisodeResponse, ResetRequest, SessionId, StateResponse, StepRequest
 from llmserve_env.server.service import Service
 from llmserve_env.server.sessions import Session
@@ -18,21 +20,25 @@ from llmserve_env.tasks.catalog import BENCHMARK
 TAG = "Environment Control"
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "no such session or task"},
-    409: {"description": "the episode is over, or the step is not the next one"},
+    409: {
+        "description": "the episode is over, the step is not the next one, or it is not clear whose session is meant"
+    },
     413: {"description": "the body is too large"},
     429: {"description": "too many requests"},
-    503: {"description": "as many sessions as the server may hold"},
+    503: {"description": "the session store cannot be used at the moment, or the call took too long"},
 }
 
 
-def client_of(request: Request) -> str:
-    """The address of the client, which stands for the client itself."""
-    return request.client.host if request.client else ""
+def client_of(request: Request) -> Client:
+    """Who sent the request."""
+    client: Client = request.state.client
+    return client
 
 
-def answer(session: Session) -> Response:
+def answer_of(session: Session) -> bytes:
     """The last window of a session, as /reset and /step return it."""
-    seen = observe(session.episode)
+    with session.held.use() as episode:
+        seen, length = observe(episode), episode.task.steps
     reward, done, metadata = seen.pop("reward"), seen.pop("done"), seen["metadata"]
     body = {
         "session_id": session.session_id,
@@ -46,24 +52,41 @@ def answer(session: Session) -> Response:
             "phase": metadata["phase"],
             "held_knobs": metadata["held_knobs"],
         },
-        "episode_length": session.episode.task.steps,
+        "episode_length": length,
     }
-    return Response(orjson.dumps(body), media_type="application/json")
+    return orjson.dumps(body)
 
 
-async def take_step(service: Service, asked: StepRequest, client: str) -> Response:
+def json_response(content: bytes) -> Response:
+    """A response of JSON that is ready to be sent."""
+    return Response(content, media_type="application/json")
+
+
+def give_cookie(response: Response, request: Request, token: str) -> Response:
+    """Let the client be told from others at its address, if it keeps cookies."""
+    response.set_cookie(
+        COOKIE, token, max_age=COOKIE_AGE_S, httponly=True, samesite="lax", secure=request.url.scheme == "https"
+    )
+    return response
+
+
+async def take_step(service: Service, asked: StepRequest, client: Client) -> Response:
     """Step a session and answer."""
-    name, action = asked.session_id or asked.episode_id, tuple(asked.action.numbers())
+    name, changes = asked.session_id or asked.episode_id, asked.action.changes()
     sessions = service.sessions
 
-    def go() -> Session:
-        return sessions.step(sessions.get(name, client), action, asked.step_index)
+    def go() -> tuple[str, bytes]:
+        session = sessions.step(sessions.get(name, client), changes, asked.step_index, client)
+        return session.record.task_id, answer_of(session)
 
-    # A live session on a quick store is stepped on the event loop, because a thread would cost more than the step.
-    is_quick = sessions.store.is_quick and sessions.is_live(name, client)
-    session = go() if is_quick else await service.quick(go)
-    service.operations.steps_of(session.episode.task.id).inc()
-    return answer(session)
+    # A session at hand on a quick store is stepped on the event loop, because a thread would cost more than the step.
+    try:
+        is_quick = service.is_ready and sessions.store.is_quick and sessions.at_hand(name, client) is not None
+        task_id, answer = go() if is_quick else await service.quick(client, go)
+    except StoreBusyError:
+        task_id, answer = await service.quick(client, go)
+    service.operations.steps_of(task_id).inc()
+    return json_response(answer)
 
 
 class StepRoute(APIRoute):
@@ -94,6 +117,34 @@ def add_step(app: FastAPI, service: Service) -> None:
     )
 
 
+async def start_session(service: Service, request: Request, asked: ResetRequest) -> Response:
+    """Open a session and answer."""
+    client, token = client_of(request), new_token()
+    task_id = BENCHMARK[0] if asked.task_id is None else asked.task_id
+    overrides = asked.config.overrides()
+
+    def go() -> bytes:
+        name = asked.session_id or asked.episode_id
+        return answer_of(service.sessions.create(task_id, asked.seed, name, overrides, client, token))
+
+    response = json_response(await service.quick(client, go))
+    return response if client.owner else give_cookie(response, request, token)
+
+
+async def state_for(service: Service, client: Client, session_id: str | None) -> StateResponse:
+    """The state of a session; without an id, of the one this client reset last, or of none."""
+    sessions = service.sessions
+
+    def go() -> StateResponse:
+        if session_id is None and client.can_be_recognised and not sessions.has_any(client):
+            return StateResponse(episode_id=None, step_count=0)
+        session = sessions.current(session_id, client)
+        with session.held.use() as episode:
+            return StateResponse(session_id=session.session_id, episode_id=session.session_id, **state_of(episode))
+
+    return await service.quick(client, go)
+
+
 def control_routes(service: Service) -> APIRouter:
     """The routes over this service."""
     router = APIRouter(tags=[TAG])
@@ -101,22 +152,11 @@ def control_routes(service: Service) -> APIRouter:
     @router.post("/reset", response_model=EpisodeResponse, responses=PROBLEMS, summary="Start an episode")
     async def reset(request: Request, asked: Annotated[ResetRequest | None, Body()] = None) -> Response:
         """Open a session. It is stored before this returns, and survives a restart of the server."""
-        asked = asked or ResetRequest()
-        task_id = BENCHMARK[0] if asked.task_id is None else asked.task_id
-        session_id = asked.session_id or asked.episode_id
-        overrides = asked.config.overrides()
-        return answer(
-            await service.quick(service.sessions.create, task_id, asked.seed, session_id, overrides, client_of(request))
-        )
+        return await start_session(service, request, asked or ResetRequest())
 
     @router.get("/state", response_model=StateResponse, responses=PROBLEMS, summary="Where an episode stands")
     async def state(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> StateResponse:
         """The state of a session; without an id, of the one this client reset last, or of none."""
-        client = client_of(request)
-        if session_id is None and await service.quick(service.sessions.latest, client) is None:
-            return StateResponse(episode_id=None, step_count=0)
-        session = await service.quick(service.sessions.current, session_id, client)
-        name = session.session_id
-        return StateResponse(session_id=name, episode_id=name, **state_of(session.episode))
+        return await state_for(service, client_of(request), session_id)
 
     return router

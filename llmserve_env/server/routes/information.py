@@ -8,14 +8,18 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.env.warmup import is_warm
 from llmserve_env.models import ServeAction, ServeObservation
-from llmserve_env.server.schemas import HealthResponse, TaskInfo, TasksResponse
+from llmserve_env.server.connections import guard
+from llmserve_env.server.process import resident_bytes
+from llmserve_env.server.readiness import Readiness
+from llmserve_env.server.schemas import HealthResponse, ReadyResponse, TaskInfo, TasksResponse
 from llmserve_env.server.service import Service
-from llmserve_env.tasks.catalog import load_task, task_ids
+from llmserve_env.server.tasks import listed_tasks
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
@@ -54,8 +58,8 @@ def health_of(service: Service) -> HealthResponse:
         ready=service.is_ready,
         warming_up=not service.is_ready,
         progress=1.0 if service.is_ready else service.compiled_share,
-        active_sessions=service.sessions.num_live + service.num_websockets(),
-        stored_sessions=service.sessions.num_stored,
+        active_sessions=len(service.sessions.directory) + service.num_websockets(),
+        stored_sessions=service.sessions.limits.num_stored,
         uptime_s=round(time.monotonic() - service.started_at, 3),
     )
 
@@ -71,7 +75,7 @@ def runtime_of(service: Service) -> dict[str, Any]:
         "versions": {
             "package": PACKAGE_VERSION,
             "environment": ENVIRONMENT_VERSION,
-            "tasks": {name: load_task(name).version for name in task_ids()},
+            "tasks": {task.id: task.version for task in listed_tasks()},
             "openenv": version("openenv"),
             "python": platform.python_version(),
         },
@@ -81,15 +85,20 @@ def runtime_of(service: Service) -> dict[str, Any]:
 def metrics_of(service: Service) -> bytes:
     """What /metrics answers, with the gauges as they are now."""
     operations = service.operations
-    operations.live_sessions.set(service.sessions.num_live)
-    operations.stored_sessions.set(service.sessions.num_stored)
+    operations.live_sessions.set(len(service.sessions.directory))
+    operations.stored_sessions.set(service.sessions.limits.num_stored)
+    operations.episode_bytes.set(service.memory.num_bytes)
+    operations.packed_episodes.set(service.memory.num_packed)
+    operations.resident_bytes.set(resident_bytes())
+    operations.connections.set(guard.num_open)
+    operations.note_refused_connections(guard.refused)
     operations.websockets.set(service.num_websockets())
     return generate_latest(operations.registry)
 
 
 def information_routes(service: Service) -> APIRouter:
     """The routes over this service."""
-    router = APIRouter(tags=["Environment Info"])
+    router, readiness = APIRouter(tags=["Environment Info"]), Readiness(service)
 
     @router.get(
         "/health", response_model=HealthResponse, tags=["Health"], summary="Whether the server is up, ready and busy"
@@ -97,9 +106,21 @@ def information_routes(service: Service) -> APIRouter:
     async def health() -> HealthResponse:
         return health_of(service)
 
+    @router.get(
+        "/ready",
+        response_model=ReadyResponse,
+        responses={503: {"model": ReadyResponse}},
+        tags=["Health"],
+        summary="Whether the next request will be served",
+    )
+    async def ready() -> JSONResponse:
+        found = await readiness.check()
+        service.operations.ready.set(found.ready)
+        return JSONResponse(found.model_dump(), 200 if found.ready else 503)
+
     @router.get("/tasks", response_model=TasksResponse, summary="The tasks and the action they share")
     async def tasks() -> TasksResponse:
-        found = [task_info(load_task(task_id)) for task_id in task_ids()]
+        found = [task_info(task) for task in listed_tasks()]
         return TasksResponse(tasks=found, action_schema=ServeAction.model_json_schema())
 
     @router.get("/info", summary="Schemas and reward weights")
@@ -108,7 +129,7 @@ def information_routes(service: Service) -> APIRouter:
             "action_schema": ServeAction.model_json_schema(),
             "observation_schema": ServeObservation.model_json_schema(),
             "reward_range": [-1.0, 1.0],
-            "reward_weights": {name: load_task(name).reward.weights.model_dump() for name in task_ids()},
+            "reward_weights": {task.id: task.reward.weights.model_dump() for task in listed_tasks()},
         }
 
     @router.get("/runtime", summary="Mode, backend and versions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, TextIO
@@ -14,6 +14,8 @@ from llmserve_env.workloads.traces.formats import LogFormat, formats_with_column
 
 CHUNK_ROWS = 1 << 12
 """Small enough to keep garbage collection cheap, large enough for columnar processing to pay off."""
+MAX_LINE_CHARS = 8_000_000
+"""A prompt of two million tokens fits, and a compressed file of a single endless line does not fill the memory."""
 _LABEL_SEPARATOR = " / "
 
 
@@ -40,10 +42,23 @@ class RawChunk:
 def read_rows(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """The rows of a CSV or JSON log."""
     reader = read_csv if log_format.container == "csv" else read_jsonl
-    return reader(text, log_format, source)
+    return reader(bounded_lines(text, source), log_format, source)
 
 
-def read_csv(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
+def bounded_lines(text: TextIO, source: str) -> Iterator[str]:
+    """The lines of a log, one at a time; a line that would fill the memory refuses the log."""
+    for number in count(1):
+        line = text.readline(MAX_LINE_CHARS + 1)
+        if not line:
+            return
+        if len(line) > MAX_LINE_CHARS:
+            raise TraceFormatError(
+                f"{source}:{number}: more than {MAX_LINE_CHARS:,} characters in one line; allowed: one request per line"
+            )
+        yield line
+
+
+def read_csv(text: Iterable[str], log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """Chunks of a CSV file with a header line."""
     reader = csv.reader(text, delimiter=log_format.delimiter, skipinitialspace=True)
     header = next(reader, [])
@@ -112,7 +127,7 @@ def _joined(columns: list[tuple[str, ...]]) -> list[str]:
     return [_LABEL_SEPARATOR.join(parts) for parts in zip(*columns, strict=True)]
 
 
-def read_jsonl(text: TextIO, log_format: LogFormat, source: str) -> Iterator[RawChunk]:
+def read_jsonl(text: Iterable[str], log_format: LogFormat, source: str) -> Iterator[RawChunk]:
     """Chunks of a file with one JSON object per line."""
     getters = {name: _getter(paths) for name, paths in log_format.columns.items()}
     has_failed = log_format.has_failed

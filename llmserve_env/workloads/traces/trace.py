@@ -24,6 +24,10 @@ from llmserve_env.workloads.traces.metadata import METADATA_KEY, TraceMetadata
 NO_TENANT = "(none)"
 _NS_PER_S = 10**9
 _NEEDED = ("arrival_at_ns", "prompt_tokens", "output_tokens")
+_KNOWN = (*_NEEDED, "tenant", "priority", "block_ids", "session", "prefix", "prefix_tokens")
+BATCH_ROWS = 1 << 16
+MAX_TRACE_BYTES = 2_000_000_000
+"""Largest trace that is read; twenty million requests take about half of it."""
 
 
 @dataclass(frozen=True)
@@ -178,13 +182,27 @@ def _read(path: Path) -> tuple[TraceMetadata, pa.Table]:
             missing = [name for name in _NEEDED if name not in file.schema_arrow.names]
             if missing:
                 raise TraceFormatError(f"{path}: has no column {', '.join(missing)}; {advice}")
-            return metadata, file.read()
+            return metadata, _bounded_table(file, path)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
         raise TraceFormatError(f"{path}: {METADATA_KEY}.{where}: {problem['msg']}; {advice}") from error
     except pa.ArrowInvalid as error:
         raise TraceFormatError(f"{path}: is not an imported trace ({error}); {advice}") from error
+
+
+def _bounded_table(file: pq.ParquetFile, path: Path) -> pa.Table:
+    """The columns of a trace, read piece by piece: a few bytes of parquet may stand for gigabytes."""
+    names = [name for name in file.schema_arrow.names if name in _KNOWN]
+    batches, num_bytes = [], 0
+    for batch in file.iter_batches(BATCH_ROWS, columns=names):
+        num_bytes += batch.nbytes
+        if num_bytes > MAX_TRACE_BYTES:
+            raise TraceFormatError(
+                f"{path}: holds more than {MAX_TRACE_BYTES / 1e9:g} GB when unpacked; import a shorter part of the log"
+            )
+        batches.append(batch)
+    return pa.Table.from_batches(batches, pa.schema([file.schema_arrow.field(name) for name in names]))
 
 
 def _codes(labels: pa.ChunkedArray) -> tuple[Array, list[str]]:

@@ -158,9 +158,10 @@ def _number(value: Any) -> int | float | None:
     """An int if the value is one, because floats cannot hold nanosecond times exactly; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
-        return int(value)
     try:
+        # Python refuses to read a number of thousands of digits.
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+            return int(value)
         number = float(value)
     except (ValueError, OverflowError):
         return None

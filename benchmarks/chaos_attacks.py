@@ -1,0 +1,197 @@
+"""The attacks of `benchmarks.chaos`. Each comes from an address of its own and goes on until its time is over."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+GoOn = Callable[[], bool]
+Ask = Callable[[httpx.Client, int], httpx.Response]
+HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+MCP_CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+HOSTILE: tuple[tuple[str, bytes], ...] = (
+    ("/mcp", b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "tools/list"}'),
+    ("/mcp", b'{"jsonrpc": "2.0", "id": 1, "method": "openenv/session/close", "params": {"session_id": [1]}}'),
+    ("/step", b'{"action": ' + b"[" * 100_000),
+    ("/step", b'{"session_id": "\\ud800", "action": {}}'),
+    ("/reset", b'{"seed": 1e999}'),
+    ("/grader", b'{"episode_log": {"task_id": "../x", "seed": 1, "actions": []}}'),
+)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A way to do harm: `run(port, go_on)` counts what it tried and what came of it."""
+
+    name: str
+    run: Callable[[int, GoOn], dict[str, int]]
+
+
+def _client(port: int, address: str) -> httpx.Client:
+    way = httpx.HTTPTransport(local_address=address)
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=way, timeout=30.0)
+
+
+def _ask_until(
+    port: int, address: str, go_on: GoOn, ask: Callable[[httpx.Client, int], httpx.Response]
+) -> dict[str, int]:
+    """Statuses of requests sent one after the other."""
+    statuses: Counter[str] = Counter()
+    number = 0
+    with _client(port, address) as client:
+        while go_on():
+            try:
+                statuses[str(ask(client, number).status_code)] += 1
+            except httpx.HTTPError:
+                statuses["cut off"] += 1
+            number += 1
+    return dict(statuses)
+
+
+def _connect(port: int, address: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), 10.0, source_address=(address, 0))
+
+
+def resets(port: int, go_on: GoOn) -> dict[str, int]:
+    """Fill the store."""
+    return _ask_until(port, "127.0.1.1", go_on, lambda client, n: client.post("/reset", json={"seed": n}))
+
+
+def large_episodes(port: int, go_on: GoOn) -> dict[str, int]:
+    """Fill the memory."""
+    body = {"task_id": "mooncake_agent"}
+    return _ask_until(port, "127.0.1.2", go_on, lambda client, n: client.post("/reset", json={**body, "seed": n}))
+
+
+def replays(port: int, go_on: GoOn) -> dict[str, int]:
+    """Ask for the state of many sessions in turn."""
+    with _client(port, "127.0.1.3") as client:
+        begun = [client.post("/reset", json={"task_id": 2, "seed": seed}) for seed in range(300)]
+    names = [answer.json()["session_id"] for answer in begun if answer.status_code == 200]
+    if not names:
+        return {"refused": len(begun)}
+
+    def ask(client: httpx.Client, number: int) -> httpx.Response:
+        return client.get("/state", params={"session_id": names[number % len(names)]})
+
+    return _ask_until(port, "127.0.1.3", go_on, ask)
+
+
+def mcp_sessions(port: int, go_on: GoOn) -> dict[str, int]:
+    """Take all sessions of /mcp."""
+    return _ask_until(port, "127.0.1.4", go_on, lambda client, _: client.post("/mcp", json=MCP_CREATE))
+
+
+def hostile_bodies(port: int, go_on: GoOn) -> dict[str, int]:
+    """Send what nobody should have to parse."""
+
+    def ask(client: httpx.Client, number: int) -> httpx.Response:
+        path, body = HOSTILE[number % len(HOSTILE)]
+        return client.post(path, content=body, headers={"content-type": "application/json"})
+
+    return _ask_until(port, "127.0.1.5", go_on, ask)
+
+
+def forged_addresses(port: int, go_on: GoOn) -> dict[str, int]:
+    """Pretend to be many clients."""
+
+    def ask(client: httpx.Client, number: int) -> httpx.Response:
+        return client.get(
+            "/tasks", headers={"x-forwarded-for": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"}
+        )
+
+    return _ask_until(port, "127.0.1.6", go_on, ask)
+
+
+def foreign_sessions(port: int, go_on: GoOn) -> dict[str, int]:
+    """Step whatever session the server would give away; a 200 is a session of somebody else."""
+    names: tuple[dict[str, str], ...] = ({}, {"session_id": "load-1"}, {"session_id": "validate-1"})
+
+    def ask(client: httpx.Client, number: int) -> httpx.Response:
+        return client.post("/step", json={"action": {}, **names[number % len(names)]})
+
+    return _ask_until(port, "127.0.1.7", go_on, ask)
+
+
+def half_open(port: int, go_on: GoOn) -> dict[str, int]:
+    """Open connections and send half of the headers."""
+    tally: Counter[str] = Counter()
+    held: list[socket.socket] = []
+    while go_on():
+        with suppress(OSError):
+            one = _connect(port, "127.0.1.8")
+            one.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n")
+            held.append(one)
+            tally["half-sent requests"] += 1
+        if len(held) > 3_000:
+            held.pop(0).close()
+    for one in held:
+        one.close()
+    return dict(tally)
+
+
+def floods(port: int, go_on: GoOn) -> dict[str, int]:
+    """Four WebSockets that ask for their state without end."""
+    content = json.dumps({"type": "state"}).encode()
+    frames = 500 * (bytes((0x81, 0x80 + len(content), 0, 0, 0, 0)) + content)
+    tally: Counter[str] = Counter()
+    sockets = []
+    for _ in range(4):
+        one = _connect(port, "127.0.1.9")
+        one.sendall(HANDSHAKE)
+        one.recv(4096)
+        one.setblocking(False)
+        sockets.append(one)
+    while go_on():
+        for one in sockets:
+            with suppress(OSError):
+                tally["messages"] += one.send(frames) // (len(content) + 6)
+            with suppress(OSError):
+                tally["answers"] += one.recv(1 << 16).count(b'"type":"state"')
+    for one in sockets:
+        one.close()
+    return dict(tally)
+
+
+def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
+    """As many WebSockets as the server gives, each with an episode."""
+    reset = json.dumps({"type": "reset", "data": {"task_id": "bursty_workload"}}).encode()
+    frame = bytes((0x81, 0x80 + len(reset), 0, 0, 0, 0)) + reset
+    tally: Counter[str] = Counter()
+    held: list[Any] = []
+    while go_on():
+        with suppress(OSError):
+            one = _connect(port, "127.0.1.10")
+            one.sendall(HANDSHAKE + frame)
+            held.append(one)
+            tally["WebSockets"] += 1
+            if b"CAPACITY" in one.recv(4096) + one.recv(4096):
+                tally["refused"] += 1
+                held.pop().close()
+    for one in held:
+        one.close()
+    return dict(tally)
+
+
+ATTACKS = (
+    Attack("resets without end", resets),
+    Attack("large episodes", large_episodes),
+    Attack("states of 300 sessions", replays),
+    Attack("sessions of /mcp", mcp_sessions),
+    Attack("hostile bodies", hostile_bodies),
+    Attack("forged addresses", forged_addresses),
+    Attack("sessions of others", foreign_sessions),
+    Attack("half-sent headers", half_open),
+    Attack("floods of messages", floods),
+    Attack("hoarded WebSockets", hoarded_sockets),
+)

@@ -1,0 +1,168 @@
+"""The connections of a server process: how many there may be, and how long a request's headers may take.
+
+This stands on uvicorn's protocol classes and overrides only the callbacks that asyncio and httptools define. It imports
+little, because it is in place before the settings are read; `settings.py` takes its defaults from here and checks them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import time
+from collections import Counter
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from llmserve_env.server.clients import network_of
+
+log = logging.getLogger("llmserve.server")
+MAX_CONNECTIONS = 2_000
+MAX_CONNECTIONS_PER_CLIENT = 1_100
+HEADER_TIMEOUT_S = 10.0
+SPARE_DESCRIPTORS = 100
+"""Descriptors for files, the database and the connections that are being refused."""
+REPORT_INTERVAL_S = 60.0
+
+
+def _setting(name: str, default: float) -> float:
+    """A setting as it stands in the environment; one that makes no sense stops the server when it is checked."""
+    try:
+        return float(os.environ.get(f"LLMSERVE_{name}", default))
+    except ValueError:
+        return default
+
+
+def raise_descriptor_limit() -> int:
+    """Allow this process as many open files as the system lets it have; returns how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+
+
+class Guard:
+    """Counts the open connections of this process, and those that were closed at once or were too slow."""
+
+    def __init__(self) -> None:
+        self.max_connections = int(_setting("MAX_CONNECTIONS", MAX_CONNECTIONS))
+        self.header_timeout_s = _setting("HEADER_TIMEOUT_S", HEADER_TIMEOUT_S)
+        # Behind a proxy, all connections come from its address.
+        is_behind_proxy = _setting("TRUSTED_HOPS", 0) > 0
+        per_client = int(_setting("MAX_CONNECTIONS_PER_CLIENT", MAX_CONNECTIONS_PER_CLIENT))
+        self.max_per_client = self.max_connections if is_behind_proxy else per_client
+        self.refused: Counter[str] = Counter()
+        self._addresses: dict[asyncio.BaseTransport, str] = {}
+        self._open_of: Counter[str] = Counter()
+        self._reported_at_s, self._reported = 0.0, 0
+
+    @property
+    def num_open(self) -> int:
+        return len(self._addresses)
+
+    def fit_into(self, descriptors: int) -> None:
+        """Take no more connections than the process may have files."""
+        possible = max(descriptors - SPARE_DESCRIPTORS, 1)
+        if possible < self.max_connections:
+            log.warning("the system allows %d open files: at most %d connections are taken", descriptors, possible)
+            self.max_connections = possible
+
+    def admit(self, transport: asyncio.BaseTransport) -> bool:
+        """Count a new connection; False if there are too many."""
+        peer = transport.get_extra_info("peername")
+        address = network_of(str(peer[0])) if peer else ""
+        if self.num_open >= self.max_connections:
+            return self.refuse("too many")
+        if self._open_of[address] >= self.max_per_client:
+            return self.refuse("too many of one address")
+        self._addresses[transport] = address
+        self._open_of[address] += 1
+        return True
+
+    def refuse(self, reason: str) -> bool:
+        """Count a connection that is closed by us, with a line in the log once a minute."""
+        self.refused[reason] += 1
+        now_s = time.monotonic()
+        if now_s - self._reported_at_s > REPORT_INTERVAL_S:
+            total = self.refused.total()
+            log.warning("closed %d connections (%s) since the last such line", total - self._reported, reason)
+            self._reported_at_s, self._reported = now_s, total
+        return False
+
+    def leave(self, transport: asyncio.BaseTransport) -> None:
+        """Stop counting a connection."""
+        address = self._addresses.pop(transport, None)
+        if address is not None:
+            self._open_of[address] -= 1
+            if not self._open_of[address]:
+                del self._open_of[address]
+
+
+guard = Guard()
+"""Of this process."""
+
+
+class GuardedHttp(HttpToolsProtocol):
+    """HTTP with a limit of connections and of the time for headers."""
+
+    _headers_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if guard.admit(transport):
+            self._expect_headers()
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        guard.leave(self.transport)
+        self._headers_are_here()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        if self._headers_due is None:
+            self._expect_headers()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._headers_are_here()
+        super().on_headers_complete()
+
+    def _expect_headers(self) -> None:
+        self._headers_due = self.loop.call_later(guard.header_timeout_s, self._give_up)
+
+    def _headers_are_here(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _give_up(self) -> None:
+        guard.refuse("headers too slow")
+        self.transport.abort()
+
+
+class GuardedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that is counted until it ends; it begins as a counted HTTP connection."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        guard.leave(self.transport)
+        super().connection_lost(exc)
+
+
+class CalmFilter(logging.Filter):
+    """Lets each message of a logger through a few times a minute, so that an attack cannot fill the disk with it."""
+
+    def __init__(self, per_minute: int = 20) -> None:
+        super().__init__()
+        self._per_minute = per_minute
+        self._minute, self._seen = 0, Counter[Any]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        minute = int(record.created // 60)
+        if minute != self._minute:
+            self._minute, self._seen = minute, Counter()
+        self._seen[record.msg] += 1
+        return self._seen[record.msg] <= self._per_minute

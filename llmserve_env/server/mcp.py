@@ -1,0 +1,115 @@
+"""`POST /mcp`: OpenEnv's endpoint behind checks that it does not make, and with a limit of sessions per client.
+
+Each session of `/mcp` takes a thread of OpenEnv's, so there are few of them; WebSockets have a capacity of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from fastapi import APIRouter, Request, Response
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from llmserve_env.server.clients import Client, identify
+from llmserve_env.server.routes.control import client_of, json_response
+from llmserve_env.server.settings import Settings
+
+CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
+INVALID_REQUEST, INVALID_PARAMS, REFUSED = -32600, -32602, -32000
+PARSE_ERROR = -32700
+MCP_PATH = "/mcp"
+TRY_AGAIN_LATER = 1013
+
+
+def _error(code: int, message: str, request_id: Any = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def _problem(request: Any) -> dict[str, Any] | None:
+    """What is wrong with a request, as an answer; None if OpenEnv can be asked."""
+    if not isinstance(request, dict):
+        return _error(INVALID_REQUEST, "a request must be an object")
+    request_id = request.get("id")
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int | float | None):
+        return _error(INVALID_REQUEST, "id must be text, a number or null")
+    params = request.get("params")
+    if params is None:
+        return None
+    if not isinstance(params, dict):
+        return _error(INVALID_PARAMS, "params must be an object", request_id)
+    if not isinstance(params.get("session_id"), str | None):
+        return _error(INVALID_PARAMS, "session_id must be text", request_id)
+    return None
+
+
+class Mcp:
+    """OpenEnv's endpoint, asked through its application; `is_open` says whether it still has a session."""
+
+    def __init__(self, openenv: ASGIApp, settings: Settings, is_open: Callable[[str], bool]) -> None:
+        self._openenv, self._transport = openenv, httpx.ASGITransport(openenv)
+        self._max_per_client, self._trusted_hops = settings.max_mcp_sessions_per_client, settings.trusted_hops
+        self._is_open = is_open
+        self._address_of: dict[str, str] = {}
+        self._connected: Counter[str] = Counter()
+
+    async def answer(self, body: bytes, client: Client) -> dict[str, Any]:
+        """The answer to the body of a request."""
+        try:
+            request = json.loads(body)
+            # Half a surrogate pair and NaN are read, but cannot be sent back.
+            json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            return _error(PARSE_ERROR, "the body must be JSON in UTF-8, without NaN")
+        return await self.ask(request, client)
+
+    async def ask(self, request: Any, client: Client) -> dict[str, Any]:
+        """What OpenEnv answers to a request, if it is one and the client may have what it asks for."""
+        problem = _problem(request)
+        if problem is not None:
+            return problem
+        is_new = request.get("method") == CREATE
+        if is_new and self._held_by(client.address) >= self._max_per_client:
+            text = f"you have {self._max_per_client} sessions open already; close one with {CLOSE}"
+            return _error(REFUSED, text, request.get("id"))
+        async with httpx.AsyncClient(transport=self._transport, base_url="http://openenv") as asking:
+            answer: dict[str, Any] = (await asking.post(MCP_PATH, json=request)).json()
+        result = answer.get("result")
+        if is_new and isinstance(result, dict) and "session_id" in result:
+            self._address_of[result["session_id"]] = client.address
+        return answer
+
+    async def connect(self, websocket: WebSocket) -> None:
+        """A WebSocket on `/mcp`, which holds a session of OpenEnv's for as long as it is open."""
+        address = identify(websocket.scope, self._trusted_hops).address
+        if self._held_by(address) >= self._max_per_client:
+            await websocket.close(TRY_AGAIN_LATER, "too many sessions of /mcp")
+            return
+        self._connected[address] += 1
+        try:
+            await self._openenv(websocket.scope, websocket.receive, websocket.send)
+        finally:
+            self._connected[address] -= 1
+
+    def _held_by(self, address: str) -> int:
+        self._address_of = {name: owner for name, owner in self._address_of.items() if self._is_open(name)}
+        self._connected = +self._connected
+        return Counter(self._address_of.values())[address] + self._connected[address]
+
+
+def mcp_routes(mcp: Mcp) -> APIRouter:
+    """The route."""
+    router = APIRouter(tags=["MCP"])
+
+    @router.post(MCP_PATH, summary="OpenEnv's JSON-RPC endpoint")
+    async def ask(request: Request) -> Response:
+        """Answers as OpenEnv does; what is no request of JSON-RPC is answered with the protocol's error."""
+        answer = await mcp.answer(await request.body(), client_of(request))
+        return json_response(json.dumps(answer).encode())
+
+    router.add_api_websocket_route(MCP_PATH, mcp.connect)
+    return router

@@ -1,0 +1,119 @@
+"""Episodes within a budget of bytes: packed ones go on exactly as if they had stayed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from llmserve_env.env.episode import Episode
+from llmserve_env.env.observation import observe, state_of
+from llmserve_env.server.application import create_app
+from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode, Packed, Recipe
+from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from tests.server.conftest import settings
+
+KNOBS = load_task("static_workload").knobs_from_mapping({"batch_cap": 96})
+
+
+def started(task_id: str, seed: int, steps: int) -> Episode:
+    episode = Episode(task_id)
+    episode.reset(seed)
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        episode.step(varied(episode, rng))
+    return episode
+
+
+def varied(episode: Episode, rng: np.random.Generator) -> np.ndarray:
+    knobs = episode.task.default_knobs
+    for knob in episode.task.action_knobs:
+        knobs[knob.column] = rng.choice(knob.levels)
+    return knobs
+
+
+@pytest.mark.parametrize("task_id", [*BENCHMARK, "mooncake_agent"])
+@pytest.mark.parametrize("form", [Packed, Recipe], ids=["packed", "as actions"])
+def test_an_episode_brought_back_goes_on_bit_by_bit(task_id: str, form: type[Packed] | type[Recipe]) -> None:
+    stayed = started(task_id, seed=3, steps=12)
+    stored = form.of(stayed)
+    again = Episode(task_id)
+    back = stored.unpack(again) if isinstance(stored, Packed) else stored.follow(again)
+    assert (observe(back), state_of(back)) == (observe(stayed), state_of(stayed))
+    rngs = np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(6):
+        stayed.step(varied(stayed, rngs[0]))
+        back.step(varied(back, rngs[1]))
+        assert observe(back) == observe(stayed)
+    assert back.log() == stayed.log()
+
+
+def held(memory: EpisodeMemory, seed: int, task_id: str = "bursty_workload") -> HeldEpisode:
+    return memory.hold(started(task_id, seed, 5), partial(Episode, task_id))
+
+
+def test_the_memory_stays_within_its_budget_and_packs_what_was_not_used_for_longest() -> None:
+    size = started("bursty_workload", 1, 1).num_bytes
+    memory = EpisodeMemory(budget_bytes=4 * size)
+    episodes = [held(memory, seed) for seed in range(3)]
+    assert [one.is_at_hand for one in episodes] == [True, True, True]
+    with episodes[0].use():
+        pass
+    episodes.append(held(memory, 3))
+    assert [one.is_at_hand for one in episodes] == [True, False, True, True]
+    assert memory.num_bytes <= memory.budget_bytes
+    with episodes[1].use() as episode:
+        assert episode.step_count == 5
+    assert [one.is_at_hand for one in episodes] == [True, True, False, True]
+
+
+def test_when_packed_episodes_need_too_much_the_oldest_are_kept_as_actions() -> None:
+    size = started("static_workload", 1, 1).num_bytes
+    memory = EpisodeMemory(budget_bytes=size // 8)
+    episodes = [held(memory, seed, "static_workload") for seed in range(24)]
+    assert 0 < memory.num_packed < len(episodes) - 1
+    assert memory.num_bytes <= 2 * size
+    for seed, one in enumerate(episodes):
+        with one.use() as episode:
+            assert state_of(episode) == state_of(started("static_workload", seed, 5))
+
+
+def test_an_episode_in_use_is_not_packed() -> None:
+    size = started("static_workload", 1, 1).num_bytes
+    memory = EpisodeMemory(budget_bytes=size)
+    first = held(memory, 1, "static_workload")
+    with first.use() as episode:
+        held(memory, 2, "static_workload")
+        assert first.episode is episode
+
+
+def test_what_is_forgotten_takes_no_memory() -> None:
+    memory = EpisodeMemory(budget_bytes=1 << 30)
+    episodes = [held(memory, seed) for seed in range(3)]
+    for one in episodes:
+        memory.forget(one)
+    assert memory.num_bytes == 0
+
+
+def test_many_sessions_and_sockets_share_the_budget_and_nobody_notices() -> None:
+    with TestClient(create_app(settings())) as client, ExitStack() as stack:
+        memory = client.app.state.service.memory  # type: ignore[attr-defined]
+        client.post("/reset", json={})
+        memory.budget_bytes = 4 * started("static_workload", 1, 1).num_bytes
+        sessions = [client.post("/reset", json={"seed": seed}).json()["session_id"] for seed in range(8)]
+        sockets = [stack.enter_context(client.websocket_connect("/ws")) for _ in range(8)]
+        for seed, socket in enumerate(sockets):
+            socket.send_json({"type": "reset", "data": {"seed": seed}})
+            socket.receive_json()
+        for _ in range(3):
+            for session, socket in zip(sessions, sockets, strict=True):
+                answer = client.post("/step", json={"session_id": session, "action": {"batch_cap": 96}}).json()
+                socket.send_json({"type": "step", "data": {"batch_cap": 96}})
+                assert socket.receive_json()["data"]["observation"] == answer["observation"]
+            assert memory.num_bytes <= memory.budget_bytes
+        for socket in sockets:
+            socket.send_json({"type": "state"})
+            assert socket.receive_json()["data"]["step_count"] == 3

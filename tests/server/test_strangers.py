@@ -1,0 +1,98 @@
+"""/mcp and OpenEnv's page: what they offer to strangers is checked and bounded."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from llmserve_env.server.application import create_app
+from tests.server.conftest import settings
+
+CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "tools/list"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "openenv/session/close", "params": {"session_id": [1]}}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"session_id": {}}}',
+        b'{"jsonrpc": "2.0", "id": [1], "method": "tools/list"}',
+        b'{"jsonrpc": "2.0", "id": NaN, "method": "tools/list"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": ["x"]}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": [1]}',
+        b"[" * 50_000,
+        b"[]",
+        b"\xff",
+        b"",
+    ],
+)
+def test_a_request_that_is_none_is_answered_in_the_protocol(client: TestClient, body: bytes) -> None:
+    answer = client.post("/mcp", content=body)
+    assert (answer.status_code, answer.json()["jsonrpc"]) == (200, "2.0")
+    assert answer.json()["error"]["code"] < 0
+
+
+def test_the_sessions_of_a_client_are_few_and_leave_the_websockets_alone() -> None:
+    limits = settings(max_mcp_sessions=8, max_mcp_sessions_per_client=3, max_websockets=2)
+    with TestClient(create_app(limits)) as client:
+        before = threading.active_count()
+        answers = [client.post("/mcp", json=CREATE).json() for _ in range(20)]
+        made = [answer["result"]["session_id"] for answer in answers if "result" in answer]
+        assert len(made) == 3
+        assert "3 sessions open already" in answers[-1]["error"]["message"]
+        assert threading.active_count() - before <= 3 + 8
+        with client.websocket_connect("/ws") as socket:
+            socket.send_json({"type": "reset", "data": {"seed": 1}})
+            assert socket.receive_json()["type"] == "observation"
+        client.post("/mcp", json={**CREATE, "method": "openenv/session/close", "params": {"session_id": made[0]}})
+        assert "result" in client.post("/mcp", json=CREATE).json()
+
+
+@pytest.fixture
+def page() -> Any:
+    with TestClient(create_app(settings(openenv_console=True))) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/openenv/web/gradio_api/upload"),
+        ("POST", "/openenv/web/gradio_api/upload?upload_id=x"),
+        ("POST", "/openenv/web//gradio_api/upload"),
+        ("GET", "/openenv/web/gradio_api/file=/etc/passwd"),
+        ("GET", "/openenv/web/gradio_api/proxy=http://127.0.0.1:1/"),
+        ("POST", "/openenv/web/gradio_api/run/predict"),
+        ("POST", "/openenv/web/gradio_api/component_server"),
+        ("POST", "/openenv/web/gradio_api/process_recording"),
+        ("POST", "/openenv/web/gradio_api/vibe-edit"),
+        ("POST", "/openenv/mcp"),
+        ("POST", "/openenv/reset"),
+    ],
+)
+def test_openenvs_page_takes_no_uploads_and_gives_no_files(page: TestClient, method: str, path: str) -> None:
+    answer = page.request(method, path, files={"files": ("x", b"x" * 1_000)} if method == "POST" else None)
+    assert answer.status_code == 404
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Gradio's own code
+def test_openenvs_page_is_still_there(page: TestClient) -> None:
+    assert page.get("/openenv/web/").status_code == 200
+    assert page.get("/openenv/web/config").json()["components"]
+
+
+def test_openenvs_web_interface_answers_at_its_standard_paths_and_for_each_visitor_alone(client: TestClient) -> None:
+    begun = client.post("/web/reset", json={"task_id": "bursty_workload", "seed": 3}).json()
+    assert (begun["observation"]["task_id"], begun["done"]) == ("bursty_workload", False)
+    stepped = client.post("/web/step", json={"action": {"batch_cap": 96}}).json()
+    assert (stepped["session_id"], stepped["observation"]["step_index"]) == (begun["session_id"], 1)
+    assert client.get("/web/state").json()["step_count"] == 1
+    metadata = client.get("/web/metadata").json()
+    assert metadata["name"] == "llmserve_env"
+    assert all(metadata[name] for name in ("description", "readme_content", "version"))
+    assert client.post("/web/reset").status_code == 200

@@ -1,0 +1,53 @@
+"""The image and the compose file: nothing unhashed, no root, no published default password."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.replay_dockerfile import instructions
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+SERVERS = ("server", "dev", "workers")
+
+
+def test_openenv_finds_the_same_dockerfile_beside_the_server() -> None:
+    assert (ROOT / "server" / "Dockerfile").read_text(encoding="utf-8") == DOCKERFILE
+
+
+def test_everything_that_the_image_fetches_has_a_hash() -> None:
+    runs = [argument for name, argument in instructions(DOCKERFILE) if name == "RUN"]
+    installs = [part for run in runs for part in run.split("&&") if "pip install" in part]
+    assert len(installs) == 3
+    assert all("--require-hashes" in one or "--no-index" in one for one in installs)
+
+
+def test_the_build_backend_and_what_it_needs_are_in_the_hashed_lists() -> None:
+    found = re.search(r"\((hatchling[\w|-]*)\)==", DOCKERFILE)
+    assert found is not None
+    lists = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("requirements.txt", "requirements-dev.txt"))
+    for name in found.group(1).split("|"):
+        assert re.search(rf"^{name}==[^\n]*\\\n\s+--hash=sha256:", lists, re.MULTILINE), name
+
+
+def test_the_image_and_its_services_do_not_run_as_root() -> None:
+    assert [argument for name, argument in instructions(DOCKERFILE) if name == "USER"] == ["1000:1000"]
+    for name in SERVERS:
+        service = SERVICES[name]
+        assert (service["user"], service["read_only"], service["cap_drop"]) == ("1000:1000", True, ["ALL"])
+
+
+def test_ports_are_published_on_this_machine_only() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(ports) == len(SERVERS)
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_there_is_no_default_password() -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"\$\{POSTGRES_PASSWORD(:.)", text)) == {":?"}
