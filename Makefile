@@ -180,6 +180,10 @@ leaderboard-entries: setup ## Submit the shipped agents again, after a change of
 docs: setup ## Rewrite the generated tables in README.md and docs/
 	$(BIN)/python -m tools.build_docs
 
+.PHONY: notebook
+notebook: setup setup-train ## Run the demo notebook from top to bottom and keep its outputs
+	$(BIN)/python -m tools.run_notebook
+
 .PHONY: figures
 figures: setup ## Rerun every command whose output is shown in README.md and docs/ (half an hour)
 	$(BIN)/llmserve benchmark --readme README.md
