@@ -15,7 +15,7 @@ from benchmarks.gpu_engine import grouped, measure, median_abs
 from benchmarks.gpu_recordings import RECORDINGS
 from benchmarks.markdown import markdown_table
 from benchmarks.profile_errors import FIT_FILES, MEASURED, errors
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.profiles import load_profile
 
 GPU_ERRORS = {
     "ttft_mean": "mean TTFT",
@@ -85,7 +85,7 @@ def live_row() -> tuple[str, str, str]:
 
 def measured_row() -> tuple[str, str, str]:
     """Row for the H200's iteration times that were left out of the fit."""
-    found = {tier: errors(MEASURED, tier, FIT_FILES, held_out_only=True) for tier in TIER_NAMES}
+    found = {tier: errors(MEASURED, tier, FIT_FILES, held_out_only=True) for tier in load_profile(MEASURED).tiers}
     return (
         "iterations of Llama-3-8B measured on an H200 and left out of the fit, median (p95) error",
         ", ".join(f"{tier} {error.median_pct:.1f}% ({error.p95_pct:.1f}%)" for tier, error in found.items()),

@@ -25,10 +25,10 @@ from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
 from benchmarks.recorded_host import host_of
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.deployment import MAX_RUNNING, Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile
 from llmserve_env.profiles.host import Host, load_host
@@ -60,7 +60,7 @@ def why_not(run: GpuRun) -> str | None:
 
 def tier_of(run: GpuRun) -> int:
     """The number of the tier that a run's weights stand for."""
-    return TIER_NAMES.index(TIERS[run.weights])
+    return TIER_NUMBERS[TIERS[run.weights]]
 
 
 def metrics_of(sent_s: Array, first_token_s: Array, finish_s: Array, output_tokens: Array) -> dict[str, float]:

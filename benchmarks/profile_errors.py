@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.markdown import markdown_table
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.comparison import compare
 from llmserve_env.profiles.measured import error_of
@@ -22,7 +22,7 @@ from llmserve_env.units import ps_to_ms
 
 MEASUREMENTS = Path(__file__).resolve().parent.parent / "tools" / "profiler" / "measurements"
 MEASURED, COMPOSED = "h200-141gb.llama-3-8b", "h200-141gb-composed.llama-3-8b"
-FIT_FILES = ("h200-141gb.fp16.json", "h200-141gb.int8-int4.json")
+FIT_FILES = ("h200-141gb.fp16.json", "h200-141gb.int8-int4.json", "h200-141gb.fp8.json")
 OTHER_OCCASIONS = ("h200-141gb.independent.json", "h200-141gb.quick.json")
 COMPOSED_FILES = ("h200-141gb.fp16.json", "h200-141gb.random.json", "h200-141gb.independent.json")
 Work = Sequence[tuple[int, int]]

@@ -45,7 +45,7 @@ class StepCost:
             weight_bytes=0,
         )
         return GpuCosts(
-            tiers=(tier, tier, tier),
+            tiers={0: tier},
             draft=DraftCosts(overhead_ps=0, gemm=Curve((0, 1), (0, 0)), per_context_token_ps=0, weight_bytes=0),
             memory_bytes=_UNBOUNDED_BYTES,
             kv_bytes_per_token=1,

@@ -19,8 +19,8 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOB, KNOBS, NAMES, Knob
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import InvalidActionError
 
 WIRE_TYPES: dict[str, Any] = {"int": int, "float": float, "bool": bool, "tier": Literal[TIER_NAMES]}

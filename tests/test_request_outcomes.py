@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.env.episode import Episode, PlayedEpisode
 from llmserve_env.evaluation.play import play
 from llmserve_env.request_outcomes import (

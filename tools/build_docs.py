@@ -16,7 +16,7 @@ from benchmarks.markdown import markdown_table
 from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.agents.registry import AGENTS
 from llmserve_env.engine.knobs import KNOBS, Knob
-from llmserve_env.env.features import FEATURES
+from llmserve_env.env.features import features_of
 from llmserve_env.models import ServeObservation
 from llmserve_env.server.settings import Settings
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
@@ -51,7 +51,11 @@ def observation_table() -> str:
 def feature_table() -> str:
     """Table of the RL observation vector."""
     return markdown_table(
-        ["#", "feature", "scale"], [[str(i), f"`{name}`", how] for i, (name, how) in enumerate(FEATURES)]
+        ["#", "feature", "scale"],
+        [
+            [str(i), f"`{name}`", how]
+            for i, (name, how) in enumerate(features_of(load_task("static_workload").action_knobs))
+        ],
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import named
+from llmserve_env.engine.tiers import faster_tiers
 from llmserve_env.tasks.task import Task
 
 MIN_CAP, MAX_CAP = 32, 192
@@ -24,7 +25,8 @@ OCCUPANCY_LOW, OCCUPANCY_HIGH = 0.55, 0.85
 KV_UP, KV_DOWN = 0.15, 0.05
 MIN_KV = 0.3
 SURGE_UP, SURGE_DOWN = 1.3, 0.8
-"""Arriving prompt tokens over their long-run average: above the first INT8 is taken, below the second FP16 again."""
+"""Arriving prompt tokens over their long-run average: above the first a faster tier is taken,
+below the second the usual one again."""
 LOAD_SMOOTHING = 0.02
 """Weight of a window in the long-run average load."""
 SPECULATION_MAX_ACTIVE = 16
@@ -42,10 +44,13 @@ class HeuristicAgent:
     def __init__(self) -> None:
         self._average_tps = np.empty(0)
         self._replicas = 1
+        self._calm_tier = self._surge_tier = 0
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         self._average_tps = np.zeros(len(rngs))
         self._replicas = task.deployment.replicas
+        self._calm_tier, *faster = faster_tiers(task.fleet.costs.tiers)
+        self._surge_tier = faster[0] if faster else self._calm_tier
 
     def act(self, view: AgentView) -> Array:
         if view.step == 0:
@@ -92,4 +97,4 @@ class HeuristicAgent:
         weight = 1.0 if view.step == 1 else LOAD_SMOOTHING
         self._average_tps = self._average_tps + weight * (load - self._average_tps)
         surge = load / np.maximum(self._average_tps, 1e-9)
-        return np.where(surge > SURGE_UP, 1, np.where(surge < SURGE_DOWN, 0, tier))
+        return np.where(surge > SURGE_UP, self._surge_tier, np.where(surge < SURGE_DOWN, self._calm_tier, tier))

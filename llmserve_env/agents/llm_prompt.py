@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import Knob
 from llmserve_env.tasks.task import Task
 
@@ -39,7 +38,7 @@ def _knob_schema(knob: Knob) -> dict[str, Any]:
         case "bool":
             kind: dict[str, Any] = {"type": "boolean"}
         case "tier":
-            kind = {"type": "string", "enum": list(TIER_NAMES)}
+            kind = {"type": "string", "enum": [knob.wire(level) for level in knob.levels]}
         case "int":
             kind = {"type": "integer", "minimum": int(knob.low), "maximum": int(knob.high)}
         case _:

@@ -14,11 +14,10 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import KNOB, named
+from llmserve_env.engine.tiers import faster_tiers
 from llmserve_env.tasks.task import Task
 
 DEPTHS = (1, 2, 4)
-TIERS = (0, 1)
-"""FP16 and INT8. INT4 prefills no faster than FP16 and is worth less, so no plan is spent on it."""
 SWITCHES = ("prefill_decode_split", "priority_routing")
 FIXED = np.nan
 """Margin of a plan whose KV budget is fixed."""
@@ -63,7 +62,8 @@ def candidate_plans(task: Task, here: Array, base: Array, margins: Sequence[floa
     stay = _with(plain, quantization_tier=named(here)["quantization_tier"])
     found: list[tuple[Array, Array, float]] = [(here, stay, FIXED), (base, stay, FIXED)]
     if "quantization_tier" in active:
-        tiers = [_with(plain, quantization_tier=tier) for tier in TIERS]
+        # A tier whose products are no faster prefills no faster and is worth less: no plan is spent on it.
+        tiers = [_with(plain, quantization_tier=tier) for tier in faster_tiers(task.fleet.costs.tiers)]
         found += [(now, later, margin) for now in tiers for later in tiers for margin in margins]
     else:
         found += [(plain, plain, margin) for margin in margins]

@@ -11,12 +11,14 @@ from math import log, log2
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.profiles.prediction import predict_ps
 from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_MS
 
+SHOWN_TIERS = ("FP16", "INT8", "INT4")
+"""Tiers that the features name; one that is not offered shows the figures of the first."""
 NUM_CLASSES = 3
 """Classes told apart, most urgent first; further ones are left out, as in the observation."""
 NO_SLO_MS = 60_000.0
@@ -56,7 +58,9 @@ def _promises(task: Task) -> dict[str, float]:
 def _prices(task: Task) -> dict[str, float]:
     reward, names = task.reward, task.workload.class_names
     total = sum(reward.class_weights.values()) or 1.0
-    worth = [sum(reward.class_weights[n] * reward.quality[n][tier] for n in names) / total for tier in (1, 2)]
+    offered = _offered(task)
+    at = [offered.index(tier) if tier in offered else 0 for tier in SHOWN_TIERS[1:]]
+    worth = [sum(reward.class_weights[n] * reward.quality[n][i] for n in names) / total for i in at]
     weights = {f"weight_{name}": 2.0 * value for name, value in reward.weights.model_dump().items()}
     return {
         **weights,
@@ -68,14 +72,20 @@ def _prices(task: Task) -> dict[str, float]:
     }
 
 
+def _offered(task: Task) -> list[str]:
+    return [TIER_NAMES[number] for number in task.fleet.costs.tiers]
+
+
 def _fleet(task: Task) -> dict[str, float]:
     fleet, costs = task.fleet, task.fleet.costs
-    spare = fleet.memory_limit_bytes - fleet.activation_reserve_bytes - costs.tiers[0].weight_bytes
+    spare = fleet.memory_limit_bytes - fleet.activation_reserve_bytes - costs.tiers[costs.first_tier].weight_bytes
     kv_tokens = max(spare / costs.kv_bytes_per_token, 1.0)
     speed: dict[str, float] = {}
-    for tier in TIER_NAMES:
-        decode_ms = predict_ps(costs, tier, decode=[(DECODE_BATCH, DECODE_CONTEXT)]) / PS_PER_MS
-        prefill_ms = predict_ps(costs, tier, prefill=[(PREFILL_TOKENS, 0)]) / PS_PER_MS
+    offered = _offered(task)
+    for tier in SHOWN_TIERS:
+        run = tier if tier in offered else offered[0]
+        decode_ms = predict_ps(costs, run, decode=[(DECODE_BATCH, DECODE_CONTEXT)]) / PS_PER_MS
+        prefill_ms = predict_ps(costs, run, prefill=[(PREFILL_TOKENS, 0)]) / PS_PER_MS
         speed |= {f"decode_{tier.lower()}": log(decode_ms / 15.0), f"prefill_{tier.lower()}": log(prefill_ms / 30.0)}
     return {
         "window": log2(task.window_s) / 2.0,

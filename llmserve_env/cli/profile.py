@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 
 if TYPE_CHECKING:
     from llmserve_env.profiles.schema import Profile
 
-# Mirrors of what the library allows, so that --help loads none of it; a test holds them equal.
-TIERS = ("FP16", "INT8", "INT4")
+# A mirror of what the library allows, so that --help loads none of it; a test holds them equal.
 SOURCES = ("aiconfigurator", "vllm-bench")
 
 
@@ -44,7 +44,7 @@ def _add_show(commands: Any) -> None:
 def _add_predict(commands: Any) -> None:
     parser = commands.add_parser("predict", help="predict the time of given iterations")
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--tier", choices=TIERS, default="FP16")
+    parser.add_argument("--tier", choices=TIER_NAMES, default="FP16")
     parser.add_argument("--depth", type=int, default=0, help="draft tokens per decoding sequence (default: 0)")
     parser.add_argument(
         "--batches",
@@ -88,7 +88,9 @@ def _add_import(commands: Any) -> None:
         metavar="FILE",
         help="vllm-bench: config.json of the model, if it differs from the base profile's",
     )
-    parser.add_argument("--tier", choices=TIERS, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)")
+    parser.add_argument(
+        "--tier", choices=TIER_NAMES, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)"
+    )
     parser.add_argument("--name", help="vllm-bench: name of the new profile")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_import)
@@ -97,8 +99,9 @@ def _add_import(commands: Any) -> None:
 def _add_fit(commands: Any) -> None:
     parser = commands.add_parser("fit", help="make a profile from the profiler's measurement files")
     parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--gpu", required=True, help="a card listed in profiles/gpus.py with its peaks and price")
+    parser.add_argument("--gpu", help="a card listed in profiles/gpus.py with its peaks and price")
     parser.add_argument("--model", default="llama-3-8b")
+    parser.add_argument("--add-to", metavar="NAME", help="add the tiers that were measured to this profile")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_fit)
 
@@ -107,7 +110,7 @@ def _add_compare(commands: Any) -> None:
     parser = commands.add_parser("compare", help="compare a profile with the profiler's measurement files")
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--tier", choices=TIERS, default="FP16")
+    parser.add_argument("--tier", choices=TIER_NAMES, default="FP16")
     parser.add_argument("--held-out", action="store_true", help="only the points that were left out of the fit")
     parser.add_argument("--rows", action="store_true", help="also list every point")
     parser.set_defaults(run=run_compare)
@@ -202,12 +205,16 @@ def _from_engine(args: argparse.Namespace, today: str) -> Profile:
 
 def run_fit(args: argparse.Namespace) -> int:
     """`llmserve profile fit`."""
-    from llmserve_env.profiles.measured import measured_profile
+    from llmserve_env.profiles import load_profile
+    from llmserve_env.profiles.measured import measured_profile, with_tiers
     from llmserve_env.profiles.measurements import load_measurements
 
-    return _save(
-        measured_profile(args.gpu, args.model, [load_measurements(path) for path in args.measurements]), args.out
-    )
+    measurements = [load_measurements(path) for path in args.measurements]
+    if args.add_to is not None:
+        return _save(with_tiers(load_profile(args.add_to), measurements), args.out)
+    if args.gpu is None:
+        raise ProfileError("say which card was measured (--gpu NAME), or which profile gets the tiers (--add-to NAME)")
+    return _save(measured_profile(args.gpu, args.model, measurements), args.out)
 
 
 def run_compare(args: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ can jump over iterations in closed form. `docs/engine.md` (Cost model) states th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_SPECULATION_DEPTH = 8
-TIER_NAMES = ("FP16", "INT8", "INT4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,10 @@ NO_HOST = HostCosts()
 class GpuCosts:
     """One model on one GPU, as the engine needs it."""
 
-    tiers: tuple[TierCosts, TierCosts, TierCosts]
-    """FP16, INT8, INT4."""
-    draft: DraftCosts
+    tiers: Mapping[int, TierCosts]
+    """By the number of the tier (`engine.tiers`); replicas start with the first one."""
+    draft: DraftCosts | None
+    """None where no draft model is known: nothing is speculated then."""
     memory_bytes: int
     kv_bytes_per_token: int
     activation_bytes_per_token: int
@@ -109,3 +110,13 @@ class GpuCosts:
     weights_load_bytes_per_s: int
     kv_transfer_bytes_per_s: int
     price_usd_per_hour: float
+
+    @property
+    def first_tier(self) -> int:
+        """The tier that replicas start with."""
+        return next(iter(self.tiers))
+
+    @property
+    def draft_bytes(self) -> int:
+        """Weights of the draft model."""
+        return 0 if self.draft is None else self.draft.weight_bytes

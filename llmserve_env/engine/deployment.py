@@ -91,8 +91,8 @@ class Deployment:
         """The smallest pool over tiers, with the draft model loaded."""
         if self.num_blocks_override is not None:
             return self.num_blocks_override * self.block_bytes
-        weights = max(tier.weight_bytes for tier in self.costs.tiers)
-        return self.memory_limit_bytes - weights - self.costs.draft.weight_bytes - self.activation_reserve_bytes
+        weights = max(tier.weight_bytes for tier in self.costs.tiers.values())
+        return self.memory_limit_bytes - weights - self.costs.draft_bytes - self.activation_reserve_bytes
 
     @property
     def block_bytes(self) -> int:
@@ -106,6 +106,6 @@ class Deployment:
         """Usable KV blocks of one replica."""
         if self.num_blocks_override is not None:
             return int(kv_budget_fraction * self.num_blocks_override)
-        held = self.costs.tiers[tier].weight_bytes + (self.costs.draft.weight_bytes if speculating else 0)
+        held = self.costs.tiers[tier].weight_bytes + (self.costs.draft_bytes if speculating else 0)
         available = self.memory_limit_bytes - held - self.activation_reserve_bytes
         return int(kv_budget_fraction * available) // self.block_bytes

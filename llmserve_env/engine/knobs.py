@@ -1,6 +1,6 @@
 """The serving knobs: one table, from which every other form of an action follows.
 
-`ServingKnobs` is the table: a field per knob, with its range, names, encoding and the way a live engine takes it.
+`ServingKnobs` is the table: a field per knob, which `engine.knob` describes.
 Inside the package the knobs of many episodes are a float64 matrix [episodes, knobs]; `named` shows the same memory as
 records, so that code says `named(knobs)["batch_cap"]` and no column has a number. A value of NaN leaves a knob at its
 default. At the edges an action is a mapping of wire names, or `models.ServeAction`.
@@ -8,134 +8,18 @@ default. At the edges an action is a mapping of wire names, or `models.ServeActi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.deployment import MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.knob import Knob as Knob
+from llmserve_env.engine.knob import knob as knob
+from llmserve_env.engine.knob import table_of as table_of
 from llmserve_env.errors import InvalidActionError
-
-MAX_SHOWN = 80
-"""Characters of a rejected value that an error message repeats."""
-Kind = Literal["int", "float", "bool", "tier"]
-Scale = Literal["linear", "log"]
-Live = Literal["running", "restart", "never"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
-    """One row of the table."""
-
-    name: str
-    """Name on the wire, in task files and of the engine's field."""
-    column: int
-    """Position in the knob matrix."""
-    kind: Kind
-    default: float | None
-    """Value of a freshly started engine; None where the deployment says it (`limit_field`)."""
-    low: float
-    high: float
-    levels: tuple[float, ...]
-    """Values that the discrete action space offers."""
-    meaning: str
-    short: str
-    """What a heading in a report calls it."""
-    alias: str | None = None
-    """Second name that the wire accepts."""
-    scale: Scale = "linear"
-    """How searches, box actions and features spread the range."""
-    feature: str
-    """Name in the observation vector."""
-    usual_high: float | None = None
-    """End of the range that features and scores are scaled by; None for `high`."""
-    is_costly: bool = False
-    """Whether a change takes replicas out of service. The observation shows how long such a knob must still dwell."""
-    live: Live = "running"
-    """Whether a vLLM server takes a new value while it runs, after a restart, or never."""
-    flag: str | None = None
-    """The flag of `vllm serve` that sets it at launch."""
-    is_optional: bool = False
-    """Offered only by tasks that activate it, so that the actions of other tasks keep their width."""
-    limit_field: str | None = None
-    """Field of `Deployment` that no value may exceed."""
-    needs: str | None = None
-    """Field of a task's `deployment` section without which the knob has nothing to act on."""
-    wire: Callable[[float], Any] = field(init=False, repr=False, compare=False)
-    """Gives a number its wire form: an integer, a float, a boolean, the name of a tier, or None for an open default."""
-
-    def __post_init__(self) -> None:
-        convert = _WIRE[self.kind]
-        object.__setattr__(self, "wire", partial(_unless_open, convert) if self.default is None else convert)
-
-    @property
-    def allowed(self) -> str:
-        """The range in words."""
-        if self.kind == "bool":
-            return "true or false"
-        if self.kind == "tier":
-            return f"{', '.join(TIER_NAMES)} (or 0, 1, 2)"
-        return f"{'a whole number' if self.kind == 'int' else 'a number'} from {self.low:g} to {self.high:g}"
-
-    def number(self, value: object) -> float:
-        """The knob's value as a number; InvalidActionError names the field and its range for any other value."""
-        if self.kind == "tier" and isinstance(value, str):
-            if value.upper() in TIER_NAMES:
-                return float(TIER_NAMES.index(value.upper()))
-        elif self.kind == "bool":
-            if isinstance(value, bool | np.bool_) or (isinstance(value, int | float | np.integer) and value in (0, 1)):
-                return float(value)
-        elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-            # Compared before the conversion, which fails for an integer of a thousand digits.
-            is_in_range = self.low <= value <= self.high
-            if is_in_range and (self.kind == "float" or value == int(value)):
-                return float(value)
-        raise self._refusal(value)
-
-    @property
-    def scale_high(self) -> float:
-        """What features and scores take as the end of the range, on any deployment."""
-        return self.high if self.usual_high is None else self.usual_high
-
-    def on(self, deployment: Deployment) -> Knob:
-        """The knob within the limits of a deployment."""
-        if self.limit_field is None:
-            return self
-        high = min(self.high, float(getattr(deployment, self.limit_field)))
-        default = high if self.default is None else min(self.default, high)
-        inside = tuple(level for level in self.levels if level <= high)
-        levels = inside if self.high <= high else (*(level for level in inside if level < high), high)
-        return replace(self, high=high, default=default, levels=levels)
-
-    def _refusal(self, value: object) -> InvalidActionError:
-        # Python does not print integers of thousands of digits.
-        is_long = isinstance(value, int) and value.bit_length() > MAX_SHOWN
-        shown = "a far larger integer" if is_long else repr(value)
-        shown = shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
-        return InvalidActionError(f"{self.name} must be {self.allowed}; got {shown}")
-
-
-def _tier_name(value: float) -> str:
-    return TIER_NAMES[int(value)]
-
-
-def _unless_open(convert: Callable[[float], Any], value: float) -> Any:
-    return None if np.isnan(value) else convert(value)
-
-
-_WIRE: dict[Kind, Callable[[float], Any]] = {"int": int, "float": float, "bool": bool, "tier": _tier_name}
-
-
-def knob(default: Any, *, kind: Kind, **row: Any) -> Any:
-    """A field of the table; what a flag or a tier has in common with all others of its kind is filled in."""
-    if kind in ("bool", "tier"):
-        choices = range(2 if kind == "bool" else len(TIER_NAMES))
-        row |= {"low": 0, "high": choices[-1], "levels": tuple(choices)}
-    return field(default=default, metadata={"kind": kind, **row})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +61,7 @@ class ServingKnobs:
         meaning="draft tokens proposed per sequence and iteration",
         short="drafts",
         flag="--speculative-config",
+        is_drafting=True,
     )
     quantization_tier: int = knob(
         0,
@@ -220,19 +105,6 @@ class ServingKnobs:
         is_optional=True,
         limit_field="token_budget",
     )
-
-
-def table_of(table: type[Any]) -> tuple[Knob, ...]:
-    """The rows of a dataclass of knobs."""
-    rows = []
-    for column, row in enumerate(fields(table)):
-        said: dict[str, Any] = {"feature": row.name, **row.metadata}
-        rows.append(Knob(name=row.name, column=column, default=_number(row.default), **said))
-    return tuple(rows)
-
-
-def _number(default: Any) -> float | None:
-    return None if default is None else float(default)
 
 
 KNOBS = table_of(ServingKnobs)

@@ -10,6 +10,7 @@ import numpy as np
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET
 from llmserve_env.engine.knobs import ENGINE_FIELDS
+from llmserve_env.engine.tiers import NUM_TIERS
 
 PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7)
 STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
@@ -100,7 +101,6 @@ ITL_UNIT_SHIFT = 20
 FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
 NUM_LAUNCH_MODES = 3
 """How an iteration is launched, which decides the host's time for it."""
-NUM_TIERS = 3
 MAX_KNOTS = 63
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
 PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import NO_HOST, Curve
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, NO_HOST, Curve, DraftCosts, TierCosts
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
@@ -21,12 +21,12 @@ from llmserve_env.engine.layout import (
     ENVIRONMENT_DTYPE,
     LOG_DTYPE,
     MAX_KNOTS,
-    NUM_TIERS,
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
     WINDOW_DTYPE,
 )
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
@@ -93,17 +93,24 @@ COSTS_FIELDS = (
 """Attributes of `Deployment` and of `GpuCosts` that enter the kernels' record unchanged, under the same name."""
 
 
+NO_CURVE = Curve((0, 1), (0, 0))
+NO_TIER = TierCosts(0, 0, 0, 0, NO_CURVE, (NO_CURVE,) * (MAX_SPECULATION_DEPTH + 1), NO_CURVE, 0)
+NO_DRAFT = DraftCosts(0, NO_CURVE, 0, 0)
+"""In the tables of the kernels, in place of tiers and drafts that a deployment lacks and never runs."""
+
+
 def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dict[str, Any]:
     """Every field of DEPLOYMENT_DTYPE and its value."""
     costs, host, rooms = deployment.costs, deployment.host, deployment.waiting_room
-    gemm_curves = (*(tier.gemm for tier in costs.tiers), costs.draft.gemm)
-    attention_curves = [c for tier in costs.tiers for c in (*tier.decode_attention, tier.prefill_attention)]
+    tiers = [costs.tiers.get(number, NO_TIER) for number in range(NUM_TIERS)]
+    draft = costs.draft or NO_DRAFT
+    attention_curves = [c for tier in tiers for c in (*tier.decode_attention, tier.prefill_attention)]
     return {
         **{name: getattr(deployment, name) for name in DEPLOYMENT_FIELDS},
         **{name: getattr(costs, name) for name in COSTS_FIELDS},
         "block_shift": deployment.block_tokens.bit_length() - 1,
-        "weight_bytes": [tier.weight_bytes for tier in costs.tiers],
-        "draft_bytes": costs.draft.weight_bytes,
+        "weight_bytes": [tier.weight_bytes for tier in tiers],
+        "draft_bytes": draft.weight_bytes,
         "num_blocks_override": -1 if deployment.num_blocks_override is None else deployment.num_blocks_override,
         "num_classes": len(rooms),
         "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
@@ -118,10 +125,10 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         "output_constants": (host.output.base_ps, host.output.per_sequence_ps),
         "sampling_constants": (host.sampling.base_ps, host.sampling.per_sequence_ps),
         "tier_constants": [
-            (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in costs.tiers
+            (t.overhead_ps, t.per_sequence_ps, t.per_decode_token_ps, t.per_prefill_token_ps) for t in tiers
         ],
-        "draft_constants": (costs.draft.overhead_ps, costs.draft.per_context_token_ps),
-        "gemm": [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in gemm_curves],
+        "draft_constants": (draft.overhead_ps, draft.per_context_token_ps),
+        "gemm": [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in (*(tier.gemm for tier in tiers), draft.gemm)],
         "curves": [_segments(curve, MAX_KNOTS + 1) for curve in attention_curves],
     }
 
@@ -148,7 +155,7 @@ def cache_shape(deployment: Deployment) -> tuple[int, int]:
     """(blocks with an identity, block-table entries per request); nothing without prefix caching."""
     if not deployment.prefix_caching:
         return 0, 0
-    blocks = max(deployment.num_blocks(1.0, tier, False) for tier in range(NUM_TIERS))
+    blocks = max(deployment.num_blocks(1.0, tier, False) for tier in deployment.costs.tiers)
     return blocks, -(-deployment.max_model_len // deployment.block_tokens) + 1
 
 
@@ -230,6 +237,7 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     replicas["next_deadline_at_ps"] = NEVER_PS
     replicas["pool_is_stale"] = replicas["may_queue"] = 1
     replicas["in_service"][: deployment.num_replicas] = 1
+    replicas["tier"] = deployment.costs.first_tier
     replicas["batch"]["table_row"] = np.arange(MAX_RUNNING)
     return state
 

@@ -42,12 +42,12 @@ def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float 
         row["weights"][term] = getattr(weights, term)
     for k, name in enumerate(task.workload.class_names):
         row["class_weight"][k] = task.reward.class_weights[name]
-        row["quality"][k] = task.reward.quality[name]
+        row["quality"][k][list(task.fleet.costs.tiers)] = task.reward.quality[name]
     for name in ("itl_comfort_ms", "itl_limit_ms", "busy_share"):
         row[name] = getattr(task.reward, name)
     row["memory_limit_gb"] = task.deployment.memory_limit_gb
     row["price_usd_per_hour"] = task.fleet.costs.price_usd_per_hour
-    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers) / BYTES_PER_GB
+    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers.values()) / BYTES_PER_GB
     row["idle_gpus"] = (
         (1.0 - task.reward.busy_share) * task.fleet.num_replicas * lightest_gb / task.deployment.memory_limit_gb
     )

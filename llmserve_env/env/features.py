@@ -1,7 +1,7 @@
 """The observation as a vector for RL: about forty numbers of order one, log-scaled where they span decades.
 
 It contains no information about the future. `features_of` names the entries in order; the entries of knobs follow from
-the table of knobs. The list in docs/environment.md is made from `FEATURES`.
+the table of knobs. The list in docs/environment.md is made from `features_of`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.knobs import KNOBS, Knob
+from llmserve_env.engine.knobs import Knob
 from llmserve_env.env.kernels import dwell_left
 
 WINDOW_FEATURES = (
@@ -67,7 +66,7 @@ def feature_scale(knob: Knob) -> float:
 
 def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
     if knob.kind == "tier":
-        return tuple((f"{knob.feature}_is_{tier.lower()}", "flag") for tier in TIER_NAMES)
+        return tuple((f"{knob.feature}_is_{tier.lower()}", "flag") for tier in map(knob.wire, knob.levels))
     if knob.kind == "bool":
         return ((knob.feature, "flag"),)
     scale = feature_scale(knob)
@@ -75,8 +74,6 @@ def _value_features(knob: Knob) -> tuple[tuple[str, str], ...]:
     return ((knob.feature, f"log2 {shown}" if knob.scale == "log" else shown),)
 
 
-FEATURES = features_of([knob for knob in KNOBS if not knob.is_optional])
-"""The vector of a task without optional knobs."""
 NUM_WINDOW_FEATURES = len(WINDOW_FEATURES)
 AT: Any = namedtuple("AT", [name for name, _ in WINDOW_FEATURES])(*range(NUM_WINDOW_FEATURES))
 """Index of each of `WINDOW_FEATURES` in the vector; kernels freeze it."""
@@ -97,7 +94,7 @@ def encode_knobs(scoring, control, row, start):
             continue
         value = control.current[k]
         for choice in range(scoring.num_choices[k]):
-            row[i + choice] = 1.0 if value == choice else 0.0
+            row[i + choice] = 1.0 if value == scoring.choices[k, choice] else 0.0
         if scoring.num_choices[k] == 0:
             shown = np.log2(max(value, 1.0)) if scoring.is_log[k] else value
             row[i] = shown / scoring.feature_scale[k]

@@ -7,7 +7,8 @@ import numpy as np
 from llmserve_env.engine.deployment import MAX_CLASSES
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE
-from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS
+from llmserve_env.engine.layout import ITL_SUB_BINS, ITL_UNIT_SHIFT
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.units import PPM, PS_PER_MS, S_PER_HOUR
 
 NUM_KNOBS = len(KNOBS)
@@ -34,6 +35,7 @@ SCORING_DTYPE = np.dtype(
         ("dwell_steps", "i8", (NUM_KNOBS,)),
         ("default", "f8", (NUM_KNOBS,)),
         ("num_choices", "i8", (NUM_KNOBS,)),
+        ("choices", "f8", (NUM_KNOBS, NUM_TIERS)),
         ("is_log", "i8", (NUM_KNOBS,)),
         ("feature_scale", "f8", (NUM_KNOBS,)),
         ("shows_dwell", "i8", (NUM_KNOBS,)),

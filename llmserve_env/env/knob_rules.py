@@ -19,6 +19,9 @@ def fill_knob_rules(scoring: Array, task: Task) -> None:
     row["is_active"] = [name in task.knobs.active for name in NAMES]
     row["dwell_steps"] = [task.knobs.dwell_steps.get(name, 0) for name in NAMES]
     row["num_choices"] = [len(knob.levels) if knob.kind == "tier" else 0 for knob in task.knob_table]
+    for k, knob in enumerate(task.knob_table):
+        if knob.kind == "tier":
+            row["choices"][k, : len(knob.levels)] = knob.levels
     row["is_log"] = [knob.scale == "log" for knob in task.knob_table]
     row["feature_scale"] = [feature_scale(knob) for knob in task.knob_table]
     row["num_features"] = len(features_of(task.action_knobs))

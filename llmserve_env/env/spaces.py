@@ -128,7 +128,8 @@ def _spread(knob: Knob, unit: Array) -> Array:
     """Values of a knob for numbers in [0, 1]."""
     value: Array
     if knob.kind == "tier":
-        value = np.minimum(np.floor(unit * len(knob.levels)), len(knob.levels) - 1)
+        at = np.minimum(np.floor(unit * len(knob.levels)), len(knob.levels) - 1)
+        value = np.array(knob.levels)[at.astype(np.int64)]
     elif knob.scale == "log":
         value = knob.low * np.exp(unit * np.log(knob.high / knob.low))
     else:

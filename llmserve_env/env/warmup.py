@@ -36,7 +36,7 @@ from llmserve_env.engine.kernels.compilation import (
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.state import records
-from llmserve_env.env.features import FEATURES, encode_features
+from llmserve_env.env.features import NUM_WINDOW_FEATURES, encode_features
 from llmserve_env.env.kernels import (
     CONTROL_DTYPE,
     NUM_KNOBS,
@@ -159,7 +159,7 @@ def smallest_deployment() -> Deployment:
     """Any deployment will do: kernels are compiled for types, not for values."""
     curve = Curve((0, 1), (0, 1))
     tier = TierCosts(1, 0, 0, 0, curve, (curve,) * (MAX_SPECULATION_DEPTH + 1), curve, weight_bytes=1)
-    costs = GpuCosts((tier, tier, tier), DraftCosts(1, curve, 0, 1), 10**9, 1, 0, 0, 1, 1, price_usd_per_hour=1.0)
+    costs = GpuCosts({0: tier}, DraftCosts(1, curve, 0, 1), 10**9, 1, 0, 0, 1, 1, price_usd_per_hour=1.0)
     return Deployment(costs)
 
 
@@ -173,7 +173,7 @@ def compile_part(part: str) -> None:
         return
     scoring, control, terms = (records((1,), dtype) for dtype in (SCORING_DTYPE, CONTROL_DTYPE, TERMS_DTYPE))
     scoring["itl_limit_ms"] = scoring["memory_limit_gb"] = scoring["window_s"] = scoring["max_gpus"] = 1.0
-    requested, features = np.zeros((1, NUM_KNOBS)), np.zeros((1, len(FEATURES)), np.float32)
+    requested, features = np.zeros((1, NUM_KNOBS)), np.zeros((1, NUM_WINDOW_FEATURES + 1), np.float32)
     engine.measure()
     hold_knobs(scoring, control, requested)
     score_windows(scoring, control, engine.state.window, engine.metrics, terms)

@@ -18,8 +18,9 @@ from llmserve_env.backends.real.recording import Recording, read_recording
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.backends.simulated import SimulatedBackend
-from llmserve_env.engine.costs import NO_HOST, TIER_NAMES
+from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import ConfigError

@@ -43,8 +43,8 @@ TENSORRT = (("trtllm", "1.0.0"),)
 # sglang kernel reads there at half the rate of the others beyond 32k tokens of context.
 TABLES = {
     "a100-80gb": TableSet("a100_sxm", AMPERE, AMPERE[:1], {"INT8": (TENSORRT, "sq"), "INT4": (TENSORRT, "int4_wo")}),
-    "h100-80gb": TableSet("h100_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8")}),
-    "h200-141gb": TableSet("h200_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8")}),
+    "h100-80gb": TableSet("h100_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8"), "FP8": (HOPPER, "fp8")}),
+    "h200-141gb": TableSet("h200_sxm", HOPPER, HOPPER[:1], {"INT8": (HOPPER, "fp8"), "FP8": (HOPPER, "fp8")}),
 }
 
 

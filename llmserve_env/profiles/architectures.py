@@ -11,11 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from llmserve_env.engine.tiers import TIERS_BY_NAME
 from llmserve_env.errors import ProfileError
-
-BYTES_PER_WEIGHT = {"FP16": 2.0, "INT8": 1.0, "INT4": 0.5}
-INT4_GROUP = 128
-"""Weights that share one 16-bit scale and one 16-bit zero point in the INT4 tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,11 @@ class Architecture:
 
     def weight_bytes(self, tier: str) -> int:
         """Resident weights of a tier; embedding and LM head stay in 16 bits in every tier, as engines keep them."""
-        linear = self.linear_parameters * BYTES_PER_WEIGHT[tier]
-        if tier == "INT8":
-            linear += 4 * self.layers * sum(n for n, _ in self.linears)
-        if tier == "INT4":
-            linear += 4 * self.linear_parameters // INT4_GROUP
+        kind = TIERS_BY_NAME[tier]
+        linear = self.linear_parameters * kind.bytes_per_weight
+        linear += kind.channel_scale_bytes * self.layers * sum(n for n, _ in self.linears)
+        if kind.group_weights:
+            linear += kind.group_scale_bytes * self.linear_parameters // kind.group_weights
         embeddings = 2 * self.embedding_parameters * (1 if self.tied_embeddings else 2)
         return int(linear) + embeddings
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from llmserve_env.engine.costs import TIER_NAMES, TierCosts
+from llmserve_env.engine.costs import TierCosts
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.composition import model_facts
@@ -34,7 +35,7 @@ def calibrate(
     """Scale the base profile's fixed time, GEMM and attention to fit the observations; return the factors too."""
     if not observations:
         raise ProfileError("no benchmark results to calibrate on")
-    costs = base.costs().tiers[TIER_NAMES.index(tier)]
+    costs = base.costs().tiers[TIER_NUMBERS[tier]]
     rows = np.array([sum(weight * _parts(costs, i) for weight, i in o.parts) for o in observations])
     measured = np.array([o.ms for o in observations])
     matrix = np.vstack([rows / measured[:, None], PRIOR_WEIGHT * np.eye(len(PARTS))])
@@ -85,14 +86,14 @@ def fit_iterations(
         base = base.model_copy(update={"model": model_facts(architecture)})
     notes = (f"{len(training)} iterations fitted; GPU, draft model and ratios between tiers of {base.name}.",)
     profile = _renamed(base, name, tiers, "recorded iterations", date, notes)
-    costs = profile.costs().tiers[TIER_NAMES.index(tier)]
+    costs = profile.costs().tiers[TIER_NUMBERS[tier]]
     error = error_of([float(_parts(costs, i).sum()) for i in held_out], [i.ms for i in held_out])
     return profile.model_copy(update={"tiers": {**tiers, tier: tiers[tier].model_copy(update={"held_out": error})}})
 
 
 def predicted_ms(profile: Profile, tier: TierName, iterations: Sequence[Iteration]) -> list[float]:
     """The profile's predictions for recorded iterations."""
-    costs = profile.costs().tiers[TIER_NAMES.index(tier)]
+    costs = profile.costs().tiers[TIER_NUMBERS[tier]]
     return [float(_parts(costs, iteration).sum()) for iteration in iterations]
 
 
@@ -127,7 +128,7 @@ def _scaled(tier: Tier, factors: Floats, origin: str, error: FitError | None) ->
 
 def _fitted_tier(base: Profile, tier: TierName, other: TierName, fitted: FittedTier) -> Tier:
     tokens, gemm_ms = fitted.gemm
-    own, its = (base.costs().tiers[TIER_NAMES.index(name)].gemm for name in (tier, other))
+    own, its = (base.costs().tiers[TIER_NUMBERS[name]].gemm for name in (tier, other))
     ratio = np.array([curve_ps(its, n) / max(curve_ps(own, n), 1) for n in tokens])
     attention = _curve(*fitted.decode_attention[1])
     return base.tiers[other].model_copy(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from llmserve_env.engine.tiers import TIERS_BY_NAME
+
 if TYPE_CHECKING:
     from llmserve_env.profiles.schema import Profile, Tier
 
@@ -31,12 +33,11 @@ def implausibilities(profile: Profile) -> list[str]:
 
 def _too_fast_gemm(profile: Profile, name: str, tier: Tier) -> Iterator[str]:
     gpu, model = profile.gpu, profile.model
-    peak = gpu.peak_flops_per_s.get(name)  # type: ignore[call-overload]
+    peak = gpu.peak_flops_per_s.get(name)
     if peak is None:
         yield f"gpu.peak_flops_per_s lacks {name}"
         return
-    bytes_per_parameter = {"FP16": 2.0, "INT8": 1.0, "INT4": 0.5}[name]
-    floor_ms = model.linear_parameters * bytes_per_parameter / gpu.memory_bandwidth_bytes_per_s * 1e3
+    floor_ms = model.linear_parameters * TIERS_BY_NAME[name].bytes_per_weight / gpu.memory_bandwidth_bytes_per_s * 1e3
     fixed_ms = tier.overhead_us / 1e3
     for tokens, ms in zip(tier.gemm_tokens.x, tier.gemm_tokens.ms, strict=True):
         if tokens == 0:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from llmserve_env.engine.tiers import TIERS_BY_NAME
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import aiconfigurator as tables
 from llmserve_env.profiles.aiconfigurator import GemmTable
-from llmserve_env.profiles.architectures import BYTES_PER_WEIGHT, Architecture, model_and_draft
+from llmserve_env.profiles.architectures import Architecture, model_and_draft
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.roofline import Roofline
@@ -24,7 +24,6 @@ from llmserve_env.profiles.schema import (
     Profile,
     Provenance,
     Tier,
-    TierName,
     TimeCurve,
 )
 from llmserve_env.profiles.store import build_profile, load_profile
@@ -74,11 +73,18 @@ class Composer:
         """Times of one product on this card in this tier; derived by the roofline if it was not timed."""
         times = table.ms(n, k)
         timed = tier if tier in self.tables.quantized else "FP16"
-        weights_ms = n * k * BYTES_PER_WEIGHT[timed] / table.streaming_bytes_per_ms(BYTES_PER_WEIGHT[timed])
+        weights_ms = (
+            n
+            * k
+            * TIERS_BY_NAME[timed].bytes_per_weight
+            / table.streaming_bytes_per_ms(TIERS_BY_NAME[timed].bytes_per_weight)
+        )
         roofline = Roofline.of(table.m, times, weights_ms)
         if timed == tier:
             return _rising(roofline.with_memory_slower(times, self.memory_factor))
-        return roofline.with_smaller_weights(self.memory_factor * BYTES_PER_WEIGHT[tier] / 2, DEQUANTISING_SLOWDOWN)
+        return roofline.with_smaller_weights(
+            self.memory_factor * TIERS_BY_NAME[tier].bytes_per_weight / 2, DEQUANTISING_SLOWDOWN
+        )
 
     def _sister_gemm(self, sister: str, tier: str) -> tuple[NDArray[np.int64], Floats]:
         """A sister card's measured curve with its memory-bound share slowed by the ratio of bandwidths."""
@@ -86,7 +92,7 @@ class Composer:
         measured = next(t for name, t in profile.tiers.items() if name == tier).gemm_tokens
         tokens, times = np.array(measured.x, dtype=np.int64), np.array(measured.ms)
         bandwidth = profile.gpu.memory_bandwidth_bytes_per_s
-        weights_ms = self.architecture.linear_parameters * BYTES_PER_WEIGHT[tier] / bandwidth * 1e3
+        weights_ms = self.architecture.linear_parameters * TIERS_BY_NAME[tier].bytes_per_weight / bandwidth * 1e3
         roofline = Roofline.of(tokens, times, weights_ms)
         return tokens, _rising(roofline.with_memory_slower(times, bandwidth / self.gpu.memory_bandwidth_bytes_per_s))
 
@@ -119,7 +125,7 @@ class Composer:
         return _curve(CONTEXT_KNOTS, values_at_knots(fitted[1:])), float(fitted[0]) * 1e3
 
     def _streaming_bytes_per_ms(self) -> float:
-        return tables.gemm_table(self.tables, "FP16").streaming_bytes_per_ms(BYTES_PER_WEIGHT["FP16"])
+        return tables.gemm_table(self.tables, "FP16").streaming_bytes_per_ms(TIERS_BY_NAME["FP16"].bytes_per_weight)
 
     def prefill_attention(self) -> TimeCurve:
         """Milliseconds over attended pairs, all layers."""
@@ -180,7 +186,7 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
         name=f"{gpu_name}{suffix}.{model_name}",
         gpu=gpu,
         model=model_facts(architecture),
-        tiers={name: composer.tier(name) for name in get_args(TierName)},
+        tiers={name: composer.tier(name) for name in gpu.peak_flops_per_s},
         draft=composer.draft(draft),
         provenance=_provenance(gpu_name, composer, date),
     )
@@ -210,7 +216,8 @@ def _verification(attention: TimeCurve) -> tuple[DecodeAttention, ...]:
 
 
 def _is_derived(table_set: tables.TableSet, tier: str) -> bool:
-    return tier != "FP16" and table_set.gemm_source(tier)[1] in ("fp8", "bfloat16")
+    dtype = table_set.gemm_source(tier)[1]
+    return (tier == "INT8" and dtype == "fp8") or (tier != "FP16" and dtype == "bfloat16")
 
 
 def _kernel(composer: Composer, tier: str) -> str:
@@ -223,6 +230,8 @@ def _kernel(composer: Composer, tier: str) -> str:
         return (
             f"W4A16, derived from {timed}: weights a quarter of the bytes, {DEQUANTISING_SLOWDOWN} x the compute time"
         )
+    if tier == "FP8":
+        return f"W8A8: {timed}; activation quantization fused"
     if dtype == "fp8":
         return f"W8A8, derived from {timed}: the same bytes and peak rate as INT8; activation quantization fused"
     names = {"sq": "W8A8 (SmoothQuant), activation quantization fused", "int4_wo": "W4A16, weights only"}

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from llmserve_env.engine.costs import Curve, DraftCosts, GpuCosts, TierCosts
-from llmserve_env.profiles.schema import MAX_QUERY_TOKENS, DecodeAttention, Profile, Tier, TimeCurve
+from llmserve_env.engine.tiers import TIER_NUMBERS
+from llmserve_env.profiles.schema import MAX_QUERY_TOKENS, DecodeAttention, Draft, Profile, Tier, TimeCurve
 from llmserve_env.units import PS_PER_MS, PS_PER_US
 
 
 def gpu_costs(profile: Profile) -> GpuCosts:
     """The costs that the engine reads, from a profile."""
-    gpu, model, draft = profile.gpu, profile.model, profile.draft
-    tiers = profile.tiers
+    gpu, model = profile.gpu, profile.model
     return GpuCosts(
-        tiers=(_tier_costs(tiers["FP16"]), _tier_costs(tiers["INT8"]), _tier_costs(tiers["INT4"])),
-        draft=DraftCosts(
-            overhead_ps=_us(draft.overhead_us),
-            gemm=_curve(draft.gemm_tokens),
-            per_context_token_ps=_us(draft.per_context_token_us),
-            weight_bytes=draft.weight_bytes,
-        ),
+        tiers={TIER_NUMBERS[name]: tier_costs(tier) for name, tier in profile.tiers.items()},
+        draft=None if profile.draft is None else _draft_costs(profile.draft),
         memory_bytes=gpu.memory_bytes,
         kv_bytes_per_token=model.kv_bytes_per_token,
         activation_bytes_per_token=model.activation_bytes_per_token,
@@ -29,7 +24,17 @@ def gpu_costs(profile: Profile) -> GpuCosts:
     )
 
 
-def _tier_costs(tier: Tier) -> TierCosts:
+def _draft_costs(draft: Draft) -> DraftCosts:
+    return DraftCosts(
+        overhead_ps=_us(draft.overhead_us),
+        gemm=_curve(draft.gemm_tokens),
+        per_context_token_ps=_us(draft.per_context_token_us),
+        weight_bytes=draft.weight_bytes,
+    )
+
+
+def tier_costs(tier: Tier) -> TierCosts:
+    """One tier in picoseconds."""
     return TierCosts(
         overhead_ps=_us(tier.overhead_us),
         per_sequence_ps=_us(tier.per_sequence_us),

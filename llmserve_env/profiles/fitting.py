@@ -57,6 +57,7 @@ PAIR_KNOTS = (1, 2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**22, 2**23, 2**24, 
 ROBUST_ROUNDS = 4
 USUAL_ERROR = 0.02
 """Relative errors beyond this are weighted linearly instead of quadratically."""
+LINE_KINDS = ("decode", "prefill")
 LINES = ("overhead", "per_sequence", "per_decode_token", "per_prefill_token")
 
 
@@ -111,6 +112,18 @@ def fit(iterations: Sequence[Iteration], gemm_knots: tuple[int, ...] = GEMM_KNOT
         at += width
     knots = {b.name: b.knots for b in blocks}
     return {tier: _collect(tier, parts, knots) for tier in sorted({i.tier for i in iterations})}
+
+
+def fit_products(
+    iterations: Sequence[Iteration], gemm_knots: tuple[int, ...] = GEMM_KNOTS
+) -> tuple[dict[str, float], tuple[tuple[int, ...], Floats]]:
+    """Lines and GEMM curve of one tier, from times without attention; the curve includes what is fixed."""
+    decode, prefill = (np.array([getattr(i, f"{kind}_tokens") for i in iterations], float) for kind in LINE_KINDS)
+    gemm = _curve_block(("gemm",), gemm_knots, decode + prefill)
+    columns = np.hstack([decode[:, None], prefill[:, None], gemm.columns])
+    found = _robust(columns, np.array([i.ms for i in iterations]))
+    lines = {f"per_{kind}_token": float(found[i]) for i, kind in enumerate(LINE_KINDS)}
+    return lines, (gemm.knots, values_at_knots(found[2:]))
 
 
 def _robust(columns: Floats, target: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmserve_env.engine.tiers import TIERS_BY_NAME
 from llmserve_env.profiles.schema import Gpu
 
 HOST_LINK_EFFICIENCY = 0.8
@@ -9,13 +10,21 @@ HOST_LINK_EFFICIENCY = 0.8
 
 
 def _gpu(
-    name: str, memory_mib: int, bandwidth_gb: int, tflops: float, host_gb: int, link_gb: int, usd: float, watts: int
+    name: str,
+    memory_mib: int,
+    bandwidth_gb: int,
+    tflops: float,
+    host_gb: int,
+    link_gb: int,
+    usd: float,
+    watts: int,
+    tiers: tuple[str, ...],
 ) -> Gpu:
     return Gpu(
         name=name,
         memory_bytes=memory_mib << 20,
         memory_bandwidth_bytes_per_s=bandwidth_gb * 10**9,
-        peak_flops_per_s={"FP16": tflops * 1e12, "INT8": 2 * tflops * 1e12, "INT4": tflops * 1e12},
+        peak_flops_per_s={name: TIERS_BY_NAME[name].peak * tflops * 1e12 for name in tiers},
         weights_load_bytes_per_s=int(host_gb * 1e9 * HOST_LINK_EFFICIENCY),
         kv_transfer_bytes_per_s=int(link_gb * 1e9 * HOST_LINK_EFFICIENCY),
         price_usd_per_hour=usd,
@@ -23,10 +32,12 @@ def _gpu(
     )
 
 
-# INT4 weights are expanded to 16 bits before the tensor cores, so that tier has the 16-bit peak.
+AMPERE = ("FP16", "INT8", "INT4")
+HOPPER = (*AMPERE, "FP8")
+"""Tiers that a generation of cards computes in, or expands to 16 bits on the way."""
 GPUS = {
-    "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 40536, 1555, 312, 32, 300, 1.29, 400),
-    "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 81920, 2039, 312, 32, 300, 1.49, 400),
-    "h100-80gb": _gpu("NVIDIA H100-SXM5-80GB", 81559, 3350, 989, 64, 450, 2.99, 700),
-    "h200-141gb": _gpu("NVIDIA H200-SXM5-141GB", 143771, 4800, 989, 64, 450, 3.99, 700),
+    "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 40536, 1555, 312, 32, 300, 1.29, 400, AMPERE),
+    "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 81920, 2039, 312, 32, 300, 1.49, 400, AMPERE),
+    "h100-80gb": _gpu("NVIDIA H100-SXM5-80GB", 81559, 3350, 989, 64, 450, 2.99, 700, HOPPER),
+    "h200-141gb": _gpu("NVIDIA H200-SXM5-141GB", 143771, 4800, 989, 64, 450, 3.99, 700, HOPPER),
 }

@@ -66,8 +66,7 @@ class Host(_Part):
 
     def gpu_costs(self, costs: GpuCosts) -> GpuCosts:
         """The costs of a profile as this engine's kernels reach them."""
-        first, second, third = (self._tier_costs(tier) for tier in costs.tiers)
-        return replace(costs, tiers=(first, second, third))
+        return replace(costs, tiers={number: self._tier_costs(tier) for number, tier in costs.tiers.items()})
 
     def _tier_costs(self, tier: TierCosts) -> TierCosts:
         curves = (Curve(c.x, tuple(round(ps * self.decode_attention) for ps in c.ps)) for c in tier.decode_attention)

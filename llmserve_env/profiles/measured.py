@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from llmserve_env.engine.costs import GpuCosts
+from llmserve_env.engine.tiers import TIER_NAMES, TIER_NUMBERS, TIERS_BY_NAME
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.architectures import Architecture, model_and_draft
 from llmserve_env.profiles.composition import model_facts
+from llmserve_env.profiles.conversion import tier_costs
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
-from llmserve_env.profiles.fitting import FittedTier, Floats, fit
+from llmserve_env.profiles.fitting import FittedTier, Floats, fit, fit_products
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.measurements import Measurements, Point
 from llmserve_env.profiles.prediction import predict_target_ps
@@ -35,6 +38,8 @@ KERNELS: dict[TierName, str] = {
     "FP16": "W16A16: cuBLAS bf16 products, cuDNN attention with grouped query heads, fused Triton norms and SwiGLU",
     "INT8": "W8A8: per-token activation quantization fused into the norm and SwiGLU kernels; Triton INT8 products with "
     "the scales in the epilogue, or cuBLASLt INT8, whichever is faster for shape and batch",
+    "FP8": "W8A8: per-token activation quantization fused into the norm and SwiGLU kernels; torch._scaled_mm with a "
+    "scale per row, or Triton FP8 products, whichever is faster for shape and batch",
     "INT4": "W4A16, groups of 128: Triton products that expand weights in registers; PyTorch's packed product for few "
     "tokens and expansion followed by cuBLAS for large batches where those are faster",
 }
@@ -48,14 +53,11 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
     target = [p for p in points if p.model == model_name]
     fitted = fit([p.iteration() for p in training_points(target)])
     machine = measurements[0].machine
-    names: tuple[TierName, ...] = get_args(TierName)
-    missing = [name for name in names if name not in fitted]
-    if missing:
-        raise ProfileError(f"the measurements lack tiers {missing}; time all of {list(names)}")
+    names = [name for name in TIER_NAMES if name in fitted]
     overhead_ms = _overhead_ms(architecture, machine)
     profile = build_profile(
         name=f"{gpu_name}.{model_name}",
-        gpu=_gpu(gpu_name, machine),
+        gpu=_gpu(gpu_name, machine, names),
         model=model_facts(architecture),
         tiers={name: _tier(name, fitted[name], architecture, overhead_ms) for name in names},
         draft=_draft(draft, [p for p in points if p.model == draft.name], int(machine["device_copy_bytes_per_s"])),
@@ -66,6 +68,74 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
         for name, tier in profile.tiers.items()
     }
     return profile.model_copy(update={"tiers": tiers})
+
+
+def with_tiers(base: Profile, measurements: Sequence[Measurements]) -> Profile:
+    """The profile with tiers that were measured later; attention and the tiers it has stay as they are."""
+    architecture, _ = model_and_draft(base.model.name)
+    points = [p for m in measurements for p in m.points if p.model == base.model.name and p.tier not in base.tiers]
+    names = [name for name in TIER_NAMES if any(p.tier == name for p in points)]
+    if not names:
+        raise ProfileError(
+            f"the measurements hold no tier of {base.model.name} that {base.name} lacks; it has {', '.join(base.tiers)}"
+        )
+    like = next(iter(base.tiers.values()))
+    machine = measurements[0].machine
+    added = {name: _added_tier(base, name, like, points, architecture, machine) for name in names}
+    notes = [*base.provenance.notes, f"{', '.join(names)} measured later, with the attention of the other tiers."]
+    profile = build_profile(
+        **{
+            **base.model_dump(exclude={"format_version"}),
+            "tiers": {**base.tiers, **added},
+            "gpu": _with_peaks(base.gpu, names),
+            "provenance": base.provenance.model_copy(update={"notes": tuple(notes)}),
+        }
+    )
+    errors = {name: held_out_error(profile, name, points) for name in names}
+    tiers = {n: t.model_copy(update={"held_out": errors[n]}) if n in errors else t for n, t in profile.tiers.items()}
+    return profile.model_copy(update={"tiers": tiers})
+
+
+def _added_tier(
+    base: Profile,
+    name: TierName,
+    like: Tier,
+    points: Sequence[Point],
+    architecture: Architecture,
+    machine: dict[str, Any],
+) -> Tier:
+    """A tier whose attention is that of `like`: the fit sees only what is left of each time without it."""
+    attention = like.model_copy(
+        update={
+            "overhead_us": 0.0,
+            "per_decode_token_us": 0.0,
+            "per_prefill_token_us": 0.0,
+            "gemm_tokens": TimeCurve(x=(0, 1), ms=(0.0, 0.0)),
+        }
+    )
+    number = TIER_NUMBERS[name]
+    costs = replace(base.costs(), tiers={number: tier_costs(attention)})
+    own = [p for p in points if p.tier == name]
+    rest = [replace(p.iteration(), ms=p.ms - predicted_ms(costs, p)) for p in training_points(own)]
+    lines, (tokens, gemm_ms) = fit_products(rest)
+    overhead_ms = _overhead_ms(architecture, machine)
+    return Tier(
+        origin="measured",
+        kernel=KERNELS[name],
+        overhead_us=round(overhead_ms * 1e3, 2),
+        per_sequence_us=like.per_sequence_us,
+        per_decode_token_us=_us(lines["per_decode_token"]),
+        per_prefill_token_us=_us(lines["per_prefill_token"]),
+        gemm_tokens=_curve(tokens, gemm_ms - overhead_ms),
+        decode_attention=like.decode_attention,
+        prefill_attention_pairs=like.prefill_attention_pairs,
+        weight_bytes=architecture.weight_bytes(name),
+    )
+
+
+def _with_peaks(gpu: Gpu, names: Sequence[TierName]) -> Gpu:
+    peaks = {name: TIERS_BY_NAME[name].peak * gpu.peak_flops_per_s["FP16"] for name in names}
+    return gpu.model_copy(update={"peak_flops_per_s": {**gpu.peak_flops_per_s, **peaks}})
 
 
 def training_points(points: Sequence[Point]) -> list[Point]:
@@ -145,12 +215,13 @@ def _draft(architecture: Architecture, points: Sequence[Point], copy_bytes_per_s
     )
 
 
-def _gpu(name: str, machine: dict[str, Any]) -> Gpu:
+def _gpu(name: str, machine: dict[str, Any], tiers: Sequence[TierName]) -> Gpu:
     """The card's data, with the sizes and rates measured on the machine."""
     if name not in GPUS:
         raise ProfileError(f"unknown GPU {name!r}: add its peaks and price to gpus.py beside {', '.join(GPUS)}")
     measured = {
         "memory_bytes": machine["memory_bytes"],
+        "peak_flops_per_s": {tier: GPUS[name].peak_flops_per_s[tier] for tier in tiers},
         "weights_load_bytes_per_s": machine["host_to_device_bytes_per_s"],
     }
     return GPUS[name].model_copy(update=measured)

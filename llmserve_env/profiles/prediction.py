@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, GpuCosts
+from llmserve_env.engine.tiers import TIER_NAMES, TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.profiles.schema import Profile
@@ -18,7 +19,7 @@ def predict(profile: Profile, tier: str, decode: Groups = (), prefill: Groups = 
 
     Args:
         profile: what `load_profile` returns.
-        tier: "FP16", "INT8" or "INT4".
+        tier: the name of one of the profile's tiers, such as "FP16".
         decode: groups (sequences, context): the number of decoding sequences, and the context tokens of each
             after the iteration.
         prefill: chunks (tokens, past): the number of prompt tokens, and of tokens computed before them.
@@ -34,6 +35,8 @@ def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups 
     context = sum(n * c for n, c in decode)
     prefill_tokens = sum(n for n, _ in prefill)
     draft = costs.draft
+    if draft is None:
+        return time
     if depth > 0 and decoding > 0:
         time += depth * (draft.overhead_ps + curve_ps(draft.gemm, decoding) + draft.per_context_token_ps * context)
     if depth > 0 and prefill_tokens > 0:
@@ -43,8 +46,8 @@ def predict_ps(costs: GpuCosts, tier: str, decode: Groups = (), prefill: Groups 
 
 def predict_target_ps(costs: GpuCosts, tier: str, decode: Groups, prefill: Groups, depth: int) -> int:
     """The target model's share of an iteration: everything except the draft model."""
-    _check(tier, decode, prefill, depth)
-    t = costs.tiers[TIER_NAMES.index(tier)]
+    _check(costs, tier, decode, prefill, depth)
+    t = costs.tiers[TIER_NUMBERS[tier]]
     decoding = sum(n for n, _ in decode)
     context = sum(n * c for n, c in decode)
     decode_tokens = decoding * (1 + depth)
@@ -56,9 +59,12 @@ def predict_target_ps(costs: GpuCosts, tier: str, decode: Groups, prefill: Group
     return time + curve_ps(t.decode_attention[depth], context) + curve_ps(t.prefill_attention, pairs)
 
 
-def _check(tier: str, decode: Groups, prefill: Groups, depth: int) -> None:
-    if tier not in TIER_NAMES:
-        raise ProfileError(f"unknown tier {tier!r}; choose one of {', '.join(TIER_NAMES)}")
+def _check(costs: GpuCosts, tier: str, decode: Groups, prefill: Groups, depth: int) -> None:
+    if TIER_NUMBERS.get(tier) not in costs.tiers:
+        known = ", ".join(TIER_NAMES[number] for number in costs.tiers)
+        raise ProfileError(f"tier {tier!r} is not in this profile; choose one of {known}")
+    if depth > 0 and costs.draft is None:
+        raise ProfileError(f"speculation depth {depth} needs a draft model, which this profile lacks; give depth 0")
     if not 0 <= depth <= MAX_SPECULATION_DEPTH:
         raise ProfileError(f"speculation depth {depth} is outside 0..{MAX_SPECULATION_DEPTH}")
     for sequences, context in decode:

@@ -1,20 +1,24 @@
-"""The profile file: one GPU, one model, three quantization tiers, a draft model, and the source of every number.
+"""The profile file: one GPU, one model, its quantization tiers, a draft model, and the source of every number.
 
 Times are milliseconds or microseconds, as the field's name says; `costs()` turns them into integer picoseconds.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, TIER_NAMES, GpuCosts
+from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, GpuCosts
+from llmserve_env.engine.tiers import TIER_NAMES
 
 FORMAT_VERSION = 1
 MAX_QUERY_TOKENS = MAX_SPECULATION_DEPTH + 1
 
-TierName = Literal["FP16", "INT8", "INT4"]
+if TYPE_CHECKING:
+    TierName = str
+else:
+    TierName = Literal[TIER_NAMES]
 Origin = Literal["measured", "composed", "derived"]
 """measured: whole iterations timed; composed: summed from kernel timings; derived: computed from the roofline."""
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -147,8 +151,9 @@ class Profile(_Part):
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
     gpu: Gpu
     model: Model
-    tiers: dict[TierName, Tier]
-    draft: Draft
+    tiers: dict[TierName, Tier] = Field(min_length=1)
+    """The first is the one that replicas start with."""
+    draft: Draft | None = None
     front_end: FrontEnd | None = None
     provenance: Provenance
 
@@ -156,9 +161,6 @@ class Profile(_Part):
     def _plausible(self) -> Profile:
         from llmserve_env.profiles.checks import implausibilities
 
-        missing = [t for t in TIER_NAMES if t not in self.tiers]
-        if missing:
-            raise ValueError(f"tiers {missing} are missing; a profile has all of {list(TIER_NAMES)}")
         problems = implausibilities(self)
         if problems:
             more = f"; and {len(problems) - 1} more problems of this kind" if len(problems) > 1 else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.profiles.prediction import predict_ps
 from llmserve_env.profiles.schema import Profile
 from llmserve_env.units import BYTES_PER_GB, PS_PER_MS
@@ -78,21 +77,22 @@ def _iterations(profile: Profile) -> list[str]:
     def row(
         label: str, decode: Sequence[tuple[int, int]], prefill: Sequence[tuple[int, int]], depth: int = 0
     ) -> list[str]:
-        times = [predict_ps(costs, tier, decode, prefill, depth) / PS_PER_MS for tier in TIER_NAMES]
+        times = [predict_ps(costs, tier, decode, prefill, depth) / PS_PER_MS for tier in profile.tiers]
         return [label, *(f"{ms:.2f}" for ms in times)]
 
     rows = [row(f"decode {n} x {c}", [(n, c)], []) for n, c in DECODE_ROWS]
     rows += [row(f"prefill {n} after {past}", [], [(n, past)]) for n, past in PREFILL_ROWS]
     rows += [row("decode 128 x 1024 and prefill 512", [(128, 1024)], [(512, 0)])]
-    rows += [row(f"decode 32 x 1024, {d} drafts", [(32, 1024)], [], d) for d in DEPTHS]
-    return aligned(["iteration, ms", *TIER_NAMES], rows)
+    if profile.draft is not None:
+        rows += [row(f"decode 32 x 1024, {d} drafts", [(32, 1024)], [], d) for d in DEPTHS]
+    return aligned(["iteration, ms", *profile.tiers], rows)
 
 
 def _curves(profile: Profile) -> list[str]:
     lines = []
     for name, tier in profile.tiers.items():
         lines.append(f"{name} GEMM, tokens: ms   " + _knots(tier.gemm_tokens.x, tier.gemm_tokens.ms))
-    first = profile.tiers["FP16"]
+    first = next(iter(profile.tiers.values()))
     for attention in first.decode_attention:
         curve = attention.context_tokens
         lines.append(f"decode attention (q = {attention.query_tokens}), context: ms   " + _knots(curve.x, curve.ms))
@@ -115,13 +115,14 @@ def plot(profile: Profile, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, (gemm, decode, prefill) = pyplot.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    first = next(iter(profile.tiers.values()))
     for name, tier in profile.tiers.items():
         gemm.plot(tier.gemm_tokens.x, tier.gemm_tokens.ms, label=f"{name} ({tier.origin})")
-    for attention in profile.tiers["FP16"].decode_attention:
+    for attention in first.decode_attention:
         decode.plot(
             attention.context_tokens.x, attention.context_tokens.ms, label=f"{attention.query_tokens} query tokens"
         )
-    pairs = profile.tiers["FP16"].prefill_attention_pairs
+    pairs = first.prefill_attention_pairs
     prefill.plot(pairs.x, pairs.ms)
     axes = (
         (gemm, "GEMM", "tokens"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llmserve_env.engine.knobs import KNOBS
+from llmserve_env.engine.tiers import TIERS_BY_NAME
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.files import number_of, suite_of
 from llmserve_env.units import bytes_to_gb
@@ -13,8 +14,6 @@ from llmserve_env.units import bytes_to_gb
 MEMORY_UTILISATION = 0.9
 """Share of the card that vLLM takes unless told otherwise (--gpu-memory-utilization)."""
 WAITING_ROOM = 64
-QUALITY = [1.0, 0.99, 0.95]
-"""FP16, INT8, INT4: roughly the loss of published accuracies. A contract may price it differently."""
 REWARD_WEIGHTS = {"throughput": 0.40, "latency": 0.25, "violations": 0.35, "cost": 0.15, "memory": 0.15}
 GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
 
@@ -28,7 +27,7 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     filled["deployment"] = _deployment(data.get("deployment"), len(classes))
     if "knobs" not in data:
         filled["knobs"] = {"active": _active_knobs(filled["deployment"])}
-    filled["reward"] = _reward(data.get("reward", {}), classes)
+    filled["reward"] = _reward(data.get("reward", {}), classes, _tiers(filled["deployment"]))
     filled.setdefault("grader", {"weights": GRADER_WEIGHTS})
     if filled["deployment"] is None:
         del filled["deployment"]
@@ -62,7 +61,20 @@ def _deployment(section: Any, num_classes: int) -> Any:
     return filled
 
 
-def _reward(section: Any, classes: list[str]) -> Any:
+def _tiers(deployment: Any) -> list[str]:
+    """Names of the tiers that the deployment offers, as far as the section is well formed."""
+    parts = deployment if isinstance(deployment, Mapping) else {}
+    if isinstance(parts.get("tiers"), list | tuple):
+        return [str(name) for name in parts["tiers"]]
+    return list(load_profile(parts["profile"]).tiers) if isinstance(parts.get("profile"), str) else []
+
+
+def default_quality(tiers: Sequence[str]) -> list[float]:
+    """What an answer is worth by tier, where a contract does not price it."""
+    return [TIERS_BY_NAME[name].quality for name in tiers if name in TIERS_BY_NAME]
+
+
+def _reward(section: Any, classes: list[str], tiers: list[str]) -> Any:
     if not isinstance(section, Mapping):
         return section
     filled = dict(section)
@@ -70,5 +82,5 @@ def _reward(section: Any, classes: list[str]) -> Any:
     filled.setdefault("itl_comfort_ms", 10)
     filled.setdefault("itl_limit_ms", 50)
     filled.setdefault("class_weights", dict.fromkeys(classes, 1.0))
-    filled.setdefault("quality", dict.fromkeys(classes, QUALITY))
+    filled.setdefault("quality", dict.fromkeys(classes, default_quality(tiers)))
     return filled

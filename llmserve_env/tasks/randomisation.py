@@ -19,6 +19,8 @@ from llmserve_env.tasks.variants import with_changes
 from llmserve_env.units import PS_PER_S, bytes_to_gb
 
 PROFILES = ("a100-40gb.llama-3-8b", "a100-80gb.llama-3-8b", "h100-80gb.llama-3-8b", "h200-141gb.llama-3-8b")
+DRAWN_TIERS = ("FP16", "INT8", "INT4")
+"""Tiers of drawn fleets, so that all of them have the same actions."""
 LEAST_MEMORY_GB = 24.0
 """Room for the weights at FP16, a draft model and a small KV pool."""
 RESERVE_TOKENS = 4096
@@ -43,7 +45,7 @@ def varied(task: Task, rng: Rng) -> Task:
     weights = task.reward.weights.model_dump()
     weights |= {name: weights[name] * log_uniform(rng, 0.6, 1.6) for name in ("cost", "memory")}
     worth = rng.uniform(0.55, 0.95)
-    deployment: dict[str, Any] = {"profile": profile, "replicas": replicas}
+    deployment: dict[str, Any] = {"profile": profile, "replicas": replicas, "tiers": DRAWN_TIERS}
     if profile != task.deployment.profile:
         deployment["memory_limit_gb"] = round(
             log_uniform(rng, min(LEAST_MEMORY_GB, _most_gb(profile)), _most_gb(profile)), 1
@@ -81,6 +83,7 @@ def drawn(rng: Rng, window_s: float | None = None) -> Task:
         "workload": {"horizon_s": horizon_s, "classes": _classes(rng, names), "sources": sources},
         "deployment": {
             "profile": profile,
+            "tiers": DRAWN_TIERS,
             "replicas": replicas,
             "prefill_replicas": prefill_replicas,
             "memory_limit_gb": _memory_limit_gb(rng, profile, sources, replicas),
@@ -184,7 +187,7 @@ def _memory_limit_gb(rng: Rng, profile: str, sources: list[dict[str, Any]], repl
     """Room for the weights and a KV pool of which the mean load needs a drawn share, within what the card has."""
     costs, pool_share = load_profile(profile).costs(), rng.uniform(0.1, 0.7)
     kv_bytes = sum(_kv_tokens(costs, source) for source in sources) * costs.kv_bytes_per_token / replicas
-    reserve = costs.tiers[0].weight_bytes + costs.draft.weight_bytes + RESERVE_TOKENS * costs.activation_bytes_per_token
+    reserve = costs.tiers[0].weight_bytes + costs.draft_bytes + RESERVE_TOKENS * costs.activation_bytes_per_token
     wanted_gb = bytes_to_gb(round(reserve + kv_bytes / pool_share))
     return round(min(max(wanted_gb, min(LEAST_MEMORY_GB, _most_gb(profile))), _most_gb(profile)), 1)
 

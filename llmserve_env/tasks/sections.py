@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from llmserve_env.engine.knobs import NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.host import load_host
 from llmserve_env.workloads.parts import Count, Fraction, Name, NonNegative, Part, Positive
 
 if TYPE_CHECKING:
     KnobName = str
+    TierName = str
 else:
     KnobName = Literal[NAMES]
+    TierName = Literal[TIER_NAMES]
 ComponentName = Literal["throughput", "slo", "ttft", "itl", "cost", "memory", "stability"]
 MAX_REPLICAS = 4_096
 """The simulator keeps the whole fleet in memory; a larger one is simulated as several."""
 MAX_STEPS = 100_000
-Quality = Annotated[tuple[Fraction, Fraction, Fraction], Field(description="FP16, INT8, INT4")]
+Quality = Annotated[tuple[Fraction, ...], Field(min_length=1, description="one figure per tier of the deployment")]
 
 
 class DeploymentSpec(Part):
@@ -27,6 +30,8 @@ class DeploymentSpec(Part):
 
     profile: Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
     """A shipped name, or the path of a `.json` profile, relative to the task's file."""
+    tiers: tuple[TierName, ...] | None = Field(default=None, min_length=1)
+    """Tiers of the profile that are offered, the one to start with first; all of them when not given."""
     replicas: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICAS)]
     prefill_replicas: Annotated[int, Field(strict=True, ge=0, le=MAX_REPLICAS)] = 0
     memory_limit_gb: Positive

@@ -22,6 +22,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
 from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, changed_knobs, knobs_from_mapping
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.host import load_host
 from llmserve_env.profiles.store import load_profile
@@ -101,6 +102,7 @@ class Task(Part):
                 f"deployment.waiting_room needs {len(classes)} figures, one per class; "
                 f"got {len(self.deployment.waiting_room)}"
             )
+        self._tiers_fit()
         unknown = set(self.knobs.dwell_steps) - set(NAMES)
         if unknown:
             raise ValueError(f"knobs.dwell_steps: unknown {sorted(unknown)}; allowed: {', '.join(NAMES)}")
@@ -115,6 +117,21 @@ class Task(Part):
                 f"got {self.workload.horizon_s:g}"
             )
         return self
+
+    def _tiers_fit(self) -> None:
+        offered, known = self.deployment.tiers, load_profile(self.deployment.profile).tiers
+        missing = [name for name in offered or () if name not in known]
+        if missing:
+            raise ValueError(
+                f"deployment.tiers: {', '.join(missing)} not in {self.deployment.profile}, which has {', '.join(known)}"
+            )
+        count = len(offered or known)
+        for name, quality in self.reward.quality.items():
+            if len(quality) != count:
+                raise ValueError(
+                    f"reward.quality.{name} needs {count} figures, one per tier ({', '.join(offered or known)}); "
+                    f"got {len(quality)}"
+                )
 
     @property
     def source(self) -> TaskSource | None:
@@ -176,13 +193,13 @@ class Task(Part):
     def check_limits(self, knobs: Array) -> None:
         """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""
         for knob in self.limited_knobs:
-            if knobs[knob.column] > knob.high:
+            if not knob.allows(knobs[knob.column]):
                 knob.number(knob.wire(knobs[knob.column]))
 
     @cached_property
     def limited_knobs(self) -> tuple[Knob, ...]:
         """Knobs whose range this deployment cuts."""
-        return tuple(knob for knob, row in zip(self.knob_table, KNOBS, strict=True) if knob.high < row.high)
+        return tuple(knob for knob, row in zip(self.knob_table, KNOBS, strict=True) if knob.levels != row.levels)
 
     @cached_property
     def _action_columns(self) -> Array:
@@ -208,6 +225,8 @@ class Task(Part):
     def fleet(self) -> Deployment:
         """The deployment as the engine takes it."""
         spec, costs = self.deployment, load_profile(self.deployment.profile).costs()
+        if spec.tiers is not None:
+            costs = replace(costs, tiers={n: costs.tiers[n] for n in (TIER_NUMBERS[name] for name in spec.tiers)})
         if spec.price_usd_per_hour is not None:
             costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour)
         host = None if spec.host is None else load_host(spec.host)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ConfigError
 from llmserve_env.profiles.store import load_profile
-from llmserve_env.tasks.defaults import MEMORY_UTILISATION
+from llmserve_env.tasks.defaults import MEMORY_UTILISATION, default_quality
 from llmserve_env.tasks.task import Task, parse_task
 from llmserve_env.units import bytes_to_gb
 from llmserve_env.workloads import schedule
@@ -47,7 +48,7 @@ def on_profile(task: Task, profile: str | None = None, memory_limit_gb: float | 
             f"a memory limit of {deployment['memory_limit_gb']:g} GB exceeds the {card_gb:.1f} GB of "
             f"{deployment['profile']}: pass a smaller one"
         )
-    return with_changes(task, deployment=deployment)
+    return with_changes(task, **_on_tiers(task, deployment))
 
 
 def on_fleet(task: Task, replicas: int, profile: str | None = None) -> Task:
@@ -58,7 +59,21 @@ def on_fleet(task: Task, replicas: int, profile: str | None = None) -> Task:
         limit_gb = round(MEMORY_UTILISATION * _card_gb(profile), 1)
         # A price in the task is that of the GPU it names.
         deployment |= {"profile": profile, "memory_limit_gb": limit_gb, "price_usd_per_hour": None}
-    return with_changes(task, deployment=deployment, knobs={"active": active})
+    return with_changes(task, **_on_tiers(task, deployment), knobs={"active": active})
+
+
+def _on_tiers(task: Task, deployment: dict[str, Any]) -> dict[str, Any]:
+    """The deployment, and what answers are worth in the tiers of its profile: as the task says it, where it does."""
+    profile = deployment.get("profile", task.deployment.profile)
+    if profile == task.deployment.profile:
+        return {"deployment": deployment}
+    names = list(load_profile(profile).tiers)
+    offered = [TIER_NAMES[number] for number in task.fleet.costs.tiers]
+    quality = {
+        name: [dict(zip(offered, said, strict=True)).get(tier, default_quality([tier])[0]) for tier in names]
+        for name, said in task.reward.quality.items()
+    }
+    return {"deployment": {**deployment, "tiers": None}, "reward": {"quality": quality}}
 
 
 def saturated(task: Task, factor: float) -> Task:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.layout import (
@@ -66,13 +67,14 @@ def fuzzed_engine(seed: int, rng: np.random.Generator) -> Engine:
     return Engine(deployment, requests, case.seed)
 
 
-def fuzzed_knobs(rng: np.random.Generator, token_budget: int) -> ServingKnobs:
+def fuzzed_knobs(rng: np.random.Generator, deployment: Deployment) -> ServingKnobs:
     """Anything that an action may ask for."""
+    tiers, token_budget = list(deployment.costs.tiers), deployment.token_budget
     return ServingKnobs(
         batch_cap=int(rng.choice([1, 2, int(rng.integers(1, 513)), 512])),
         kv_budget_fraction=float(rng.choice([0.1, rng.uniform(0.1, 1.0), 1.0])),
-        speculation_depth=int(rng.choice([0, 0, int(rng.integers(0, 9))])),
-        quantization_tier=int(rng.choice([0, 0, int(rng.integers(0, 3))])),
+        speculation_depth=int(rng.choice([0, 0, int(rng.integers(0, 9))])) if deployment.costs.draft else 0,
+        quantization_tier=int(rng.choice([tiers[0], *tiers])),
         prefill_decode_split=bool(rng.random() < 0.5),
         priority_routing=bool(rng.random() < 0.5),
         token_budget=int(rng.choice([1, int(rng.integers(1, token_budget + 1)), token_budget])),
@@ -89,7 +91,7 @@ def fuzz_case(seed: int) -> Counter[str]:
         if rng.random() < 0.1:
             engine.restore(engine.snapshot())
         length_ps = int(rng.choice([0, 1, int(rng.integers(1, 400)) * PS_PER_MS, int(rng.integers(1, 4)) * PS_PER_S]))
-        engine.serve(fuzzed_knobs(rng, engine.deployment.token_budget), engine.now_ps + length_ps)
+        engine.serve(fuzzed_knobs(rng, engine.deployment), engine.now_ps + length_ps)
         tokens += counted(engine, "output_tokens")
         check(engine, tokens, length_ps)
         seen["windows"] += 1

@@ -54,16 +54,25 @@ def _tier(rng: np.random.Generator, weight_bytes: int) -> TierCosts:
     )
 
 
+TIER_LISTS = ((0, 1, 2), (0, 1, 2), (0, 3), (2, 0, 4, 1))
+"""Tiers that profiles of random cases have, by number."""
+
+
+def _draft(rng: np.random.Generator) -> DraftCosts:
+    return DraftCosts(
+        int(rng.integers(0, 2)) * PS_PER_MS,
+        _curve(rng, 5_000_000, 100),
+        int(rng.integers(0, 9_000)),
+        int(rng.integers(0, 3_000)),
+    )
+
+
 def _costs(rng: np.random.Generator) -> GpuCosts:
     weights = int(rng.integers(1_000, 50_000))
+    offered = TIER_LISTS[int(rng.integers(len(TIER_LISTS)))]
     return GpuCosts(
-        tiers=(_tier(rng, weights), _tier(rng, weights // 2), _tier(rng, weights // 4)),
-        draft=DraftCosts(
-            int(rng.integers(0, 2)) * PS_PER_MS,
-            _curve(rng, 5_000_000, 100),
-            int(rng.integers(0, 9_000)),
-            int(rng.integers(0, 3_000)),
-        ),
+        tiers={number: _tier(rng, weights >> n) for n, number in enumerate(offered)},
+        draft=_draft(rng) if rng.random() < 0.9 else None,
         memory_bytes=0,
         kv_bytes_per_token=int(rng.integers(1, 40)),
         activation_bytes_per_token=int(rng.integers(0, 30)),
@@ -90,7 +99,7 @@ def _deployment(rng: np.random.Generator) -> Deployment:
     costs = _costs(rng)
     block_tokens = int(rng.choice([2, 4, 16]))
     blocks = int(rng.integers(12, 200))
-    fixed = max(t.weight_bytes for t in costs.tiers) + costs.draft.weight_bytes
+    fixed = max(t.weight_bytes for t in costs.tiers.values()) + costs.draft_bytes
     reserve = int(rng.integers(0, 3_000))
     by_memory = rng.random() < 0.5
     budget = int(rng.choice([16, 48, 200]))
@@ -149,12 +158,13 @@ def _requests(rng: np.random.Generator, deployment: Deployment, horizon_ps: int)
 
 def _knobs(rng: np.random.Generator, deployment: Deployment) -> ServingKnobs:
     # Without chunked prefill a smaller budget would leave prompts waiting for ever.
+    tiers = list(deployment.costs.tiers)
     is_lowered = deployment.chunked_prefill and rng.random() < 0.4
     return ServingKnobs(
         batch_cap=int(rng.choice([1, 2, 4, 9, 64])),
         kv_budget_fraction=float(rng.choice([0.1, 0.35, 0.7, 1.0])),
-        speculation_depth=int(rng.choice([0, 0, 0, 1, 3, 8])),
-        quantization_tier=int(rng.choice([0, 0, 0, 1, 2])),
+        speculation_depth=int(rng.choice([0, 0, 0, 1, 3, 8])) if deployment.costs.draft else 0,
+        quantization_tier=int(rng.choice([tiers[0], tiers[0], *tiers])),
         prefill_decode_split=bool(rng.random() < 0.4),
         priority_routing=bool(rng.random() < 0.4),
         token_budget=int(rng.integers(1, deployment.token_budget + 1)) if is_lowered else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,8 @@ from llmserve_env.engine.knobs import (
     table_of,
 )
 from llmserve_env.engine.layout import ENVIRONMENT_DTYPE
-from llmserve_env.env.features import FEATURES, WINDOW_FEATURES, features_of
+from llmserve_env.env.episode import Episode
+from llmserve_env.env.features import WINDOW_FEATURES, features_of
 from llmserve_env.env.kernels import CONTROL_DTYPE
 from llmserve_env.env.spaces import ActionCodec, observation_space
 from llmserve_env.errors import InvalidActionError
@@ -36,6 +37,7 @@ from llmserve_env.models import ServeAction
 from llmserve_env.planning.report.flags import serving
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import parse_task
+from llmserve_env.tasks.variants import with_changes
 from tests.architecture import python_files
 from tools.build_docs import knob_table
 
@@ -62,6 +64,7 @@ class MoreKnobs(ServingKnobs):
 
 
 EXTRA = table_of(MoreKnobs)[-1]
+TWO_QUALITIES = {"quality": {"interactive": [0.95, 1.0]}}
 
 
 def test_every_knob_is_a_field_of_the_wire_the_engine_and_the_matrix() -> None:
@@ -86,7 +89,7 @@ def test_the_spaces_have_an_entry_per_offered_knob() -> None:
 
 
 def test_every_knob_is_in_the_observation_and_costly_ones_show_their_dwell() -> None:
-    shown = [name for name, _ in FEATURES[len(WINDOW_FEATURES) :]]
+    shown = [name for name, _ in features_of(KNOBS)[len(WINDOW_FEATURES) :]]
     for row in (row for row in KNOBS if not row.is_optional):
         assert any(name.startswith(row.feature) for name in shown), row.name
         assert (f"{row.short}_dwell_left" in shown) == row.is_costly
@@ -136,6 +139,35 @@ def test_a_deployment_limits_a_knob_and_says_its_default() -> None:
     assert named(default_knobs(small))["batch_cap"] == 24
 
 
+def test_the_tiers_of_the_knob_are_those_of_the_deployment() -> None:
+    costs = load_task("static_workload").fleet.costs
+    fp8_first = replace(costs, tiers={3: costs.tiers[1], 0: costs.tiers[0]})
+    knob = KNOB["quantization_tier"].on(Deployment(costs=fp8_first))
+    assert (knob.default, knob.levels) == (3.0, (3.0, 0.0))
+    assert [knob.number(value) for value in ("fp8", 3, "FP16", 0)] == [3.0, 3.0, 0.0, 0.0]
+    with pytest.raises(InvalidActionError, match=r"quantization_tier must be FP8, FP16 \(or 3, 0\); got 'INT8'"):
+        knob.number("INT8")
+    assert [name for name, _ in features_of([knob])[len(WINDOW_FEATURES) : -2]] == ["tier_is_fp8", "tier_is_fp16"]
+
+
+def test_an_episode_starts_in_the_first_tier_and_refuses_one_that_is_not_offered() -> None:
+    task = with_changes(load_task("static_workload"), deployment={"tiers": ["INT8", "FP16"]}, reward=TWO_QUALITIES)
+    episode = Episode(task)
+    episode.reset(1)
+    assert episode.batch.engine.state.replicas["tier"].max() == 1
+    with pytest.raises(InvalidActionError, match="quantization_tier must be INT8, FP16"):
+        episode.step(knobs_from_mapping({"quantization_tier": "INT4"}))
+    episode.step(knobs_from_mapping({"quantization_tier": "FP16"}))
+
+
+def test_without_a_draft_model_nothing_is_speculated() -> None:
+    costs = replace(load_task("static_workload").fleet.costs, draft=None)
+    knob = KNOB["speculation_depth"].on(Deployment(costs=costs))
+    assert (knob.high, knob.levels) == (0, (0,))
+    with pytest.raises(InvalidActionError, match="speculation_depth must be a whole number from 0 to 0; got 2"):
+        knob.number(2)
+
+
 def test_a_value_left_to_the_deployment_is_nan_inside_and_null_on_the_wire() -> None:
     table = table_of(MoreKnobs)
     given = knobs_from_mapping({}, table)
@@ -147,8 +179,7 @@ def test_a_value_left_to_the_deployment_is_nan_inside_and_null_on_the_wire() -> 
 
 def test_an_optional_knob_widens_the_observation_of_the_tasks_that_offer_it_only() -> None:
     offered = [row for row in KNOBS if not row.is_optional]
-    assert features_of(offered) == FEATURES
-    assert set(features_of([*offered, EXTRA])) - set(FEATURES) == {("budget_of_tokens", "log2 / 14")}
+    assert set(features_of([*offered, EXTRA])) - set(features_of(offered)) == {("budget_of_tokens", "log2 / 14")}
 
 
 def test_logs_keep_the_offered_knobs_and_give_the_matrix_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import llmserve_env
-from llmserve_env.env.features import FEATURES
+from llmserve_env.env.features import features_of
 from llmserve_env.env.spaces import ActionCodec
 from llmserve_env.errors import EpisodeStateError, InvalidActionError
 from llmserve_env.gym_envs.single import LLMServeGymEnv
@@ -116,7 +116,10 @@ def test_the_vector_environment_resets_on_the_step_after_the_end() -> None:
 def test_make_vec_builds_the_native_environment() -> None:
     vector = gym.make_vec(IDS[0], num_envs=4)
     assert isinstance(vector.unwrapped, LLMServeVectorEnv)
-    assert vector.observation_space.shape == (4, len(FEATURES))
+    assert vector.observation_space.shape == (
+        4,
+        len(features_of(llmserve_env.load_task("static_workload").action_knobs)),
+    )
 
 
 def test_discrete_levels_and_box_numbers_cover_the_knobs_ranges() -> None:
@@ -160,5 +163,5 @@ def test_rendering_shows_the_window_and_draws_the_episode() -> None:
 
 
 def test_features_have_one_name_each() -> None:
-    names = [name for name, _ in FEATURES]
+    names = [name for name, _ in features_of(llmserve_env.load_task("static_workload").action_knobs)]
     assert len(names) == len(set(names)) == 38

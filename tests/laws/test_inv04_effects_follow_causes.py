@@ -19,7 +19,7 @@ def shortest_iteration_ps(case: Case) -> int:
         + tier.per_sequence_ps
         + min(tier.per_decode_token_ps, tier.per_prefill_token_ps)
         + curve_ps(tier.gemm, 1)
-        for tier in case.deployment.costs.tiers
+        for tier in case.deployment.costs.tiers.values()
     )
 
 

@@ -83,8 +83,8 @@ def test_slower_hardware_and_slower_clients_stretch_every_time(seed: int, factor
 
 def slower(costs: GpuCosts, factor: int) -> GpuCosts:
     """The costs with every time multiplied."""
-    fp16, int8, int4 = (stretched(tier, factor) for tier in costs.tiers)
-    return replace(costs, tiers=(fp16, int8, int4), draft=stretched(costs.draft, factor))
+    tiers = {number: stretched(tier, factor) for number, tier in costs.tiers.items()}
+    return replace(costs, tiers=tiers, draft=stretched(costs.draft, factor) if costs.draft else None)
 
 
 def stretched(costs: Times, factor: int) -> Times:

@@ -15,6 +15,8 @@ from llmserve_env.profiles.store import DATA
 
 MEASUREMENTS = Path(__file__).parents[2] / "tools" / "profiler" / "measurements"
 FITTED = ("fp16", "int8-int4", "random")
+ADDED = ("fp8",)
+"""Measured later, and fitted with the attention of the others."""
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +26,9 @@ def h200() -> Profile:
 
 @pytest.fixture(scope="session")
 def measurements() -> dict[str, Measurements]:
-    return {name: load_measurements(MEASUREMENTS / f"h200-141gb.{name}.json") for name in (*FITTED, "independent")}
+    return {
+        name: load_measurements(MEASUREMENTS / f"h200-141gb.{name}.json") for name in (*FITTED, *ADDED, "independent")
+    }
 
 
 @pytest.fixture

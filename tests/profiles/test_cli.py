@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from llmserve_env.cli import profile as command
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile, predict
 from llmserve_env.profiles.host import list_hosts
@@ -24,10 +23,6 @@ def run(*arguments: str) -> int:
     status = args.run(args)
     assert isinstance(status, int)
     return status
-
-
-def test_the_tiers_offered_are_the_engine_s() -> None:
-    assert command.TIERS == TIER_NAMES
 
 
 def test_list_names_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,8 +87,15 @@ def test_fit_writes_the_measured_profile(tmp_path: Path, capsys: pytest.CaptureF
     files = [str(MEASUREMENTS / f"h200-141gb.{name}.json") for name in FITTED]
     assert run("fit", *files, "--gpu", "h200-141gb", "--out", str(tmp_path)) == 0
     assert "FP16: measured, error median" in capsys.readouterr().out
-    fitted = load_profile(tmp_path / "h200-141gb.llama-3-8b.json")
-    assert fitted.gpu == load_profile("h200-141gb.llama-3-8b").gpu
+    later = [str(MEASUREMENTS / f"h200-141gb.{name}.json") for name in ADDED]
+    path = str(tmp_path / "h200-141gb.llama-3-8b.json")
+    assert run("fit", *later, "--add-to", path, "--out", str(tmp_path)) == 0
+    assert load_profile(path) == load_profile("h200-141gb.llama-3-8b")
+
+
+def test_fit_asks_for_the_card(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ProfileError, match=r"--gpu NAME.*--add-to NAME"):
+        run("fit", str(MEASUREMENTS / "h200-141gb.fp16.json"))
 
 
 def test_compare_prints_errors_by_kind(capsys: pytest.CaptureFixture[str]) -> None:

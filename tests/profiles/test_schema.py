@@ -69,8 +69,12 @@ def weights_beyond_memory(data: Data) -> None:
     fp16(data)["weight_bytes"] = 10**12
 
 
-def missing_tier(data: Data) -> None:
-    del data["tiers"]["INT4"]
+def no_tier(data: Data) -> None:
+    data["tiers"] = {}
+
+
+def unknown_tier(data: Data) -> None:
+    data["tiers"]["INT2"] = data["tiers"]["INT4"]
 
 
 def missing_single_token_attention(data: Data) -> None:
@@ -99,7 +103,8 @@ def other_version(data: Data) -> None:
         (attention_faster_than_memory, "above the memory's bandwidth"),
         (prefill_attention_above_peak, "prefill attention over .* above the card's peak"),
         (weights_beyond_memory, "do not fit the GPU's"),
-        (missing_tier, r"tiers \['INT4'\] are missing"),
+        (no_tier, "at least 1 item"),
+        (unknown_tier, "'FP16', 'INT8', 'INT4', 'FP8' or 'FP4'"),
         (missing_single_token_attention, "start at 1"),
         (unknown_field, "gpu.colour: Extra inputs are not permitted"),
         (other_version, "format_version: Input should be 1"),

@@ -38,11 +38,12 @@ def iteration_ps(costs: GpuCosts, tier: int, depth: int, works: list[Work]) -> i
     time_ps += curve_ps(tier_costs.gemm, decode_tokens + prefill_tokens)
     time_ps += curve_ps(tier_costs.decode_attention[depth], context_tokens)
     time_ps += curve_ps(tier_costs.prefill_attention, prefill_work)
-    if depth > 0 and decodes:
-        one_pass_ps = costs.draft.overhead_ps + curve_ps(costs.draft.gemm, len(decodes))
-        time_ps += depth * (one_pass_ps + costs.draft.per_context_token_ps * context_tokens)
-    if depth > 0 and prefill_tokens > 0:
-        time_ps += curve_ps(costs.draft.gemm, prefill_tokens)
+    draft = costs.draft
+    if draft is not None and depth > 0 and decodes:
+        one_pass_ps = draft.overhead_ps + curve_ps(draft.gemm, len(decodes))
+        time_ps += depth * (one_pass_ps + draft.per_context_token_ps * context_tokens)
+    if draft is not None and depth > 0 and prefill_tokens > 0:
+        time_ps += curve_ps(draft.gemm, prefill_tokens)
     return time_ps
 
 

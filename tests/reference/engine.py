@@ -70,7 +70,7 @@ class ReferenceEngine:
         self.prefill = [Replica(num_base + i, True, self.context) for i in range(deployment.num_prefill_replicas)]
         self.now_ps = 0
         self.next_arrival = 0
-        self.target_tier = 0
+        self.target_tier = deployment.costs.first_tier
         self.reloading: Replica | None = None
         self.split_is_up = False
         self.split_ready_at_ps: int | None = None

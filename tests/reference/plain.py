@@ -33,7 +33,7 @@ def linear_costs(
         weight_bytes=0,
     )
     defaults: dict[str, object] = {
-        "tiers": (tier, tier, tier),
+        "tiers": dict.fromkeys(range(3), tier),
         "draft": DraftCosts(overhead_ps=0, gemm=Curve((0, 1), (0, 0)), per_context_token_ps=0, weight_bytes=0),
         "memory_bytes": NEVER,
         "kv_bytes_per_token": 1,

@@ -18,7 +18,7 @@ class Replica:
         self.is_prefill = is_prefill
         self.context = context
         self.in_service = not is_prefill
-        self.tier = 0
+        self.tier = context.deployment.costs.first_tier
         self.available_at_ps = 0
         self.free_at_ps = 0
         self.running: list[Request] = []

@@ -76,7 +76,7 @@ class Scheduling:
 
     def _weight_bytes(self) -> int:
         costs = self.deployment.costs
-        draft_bytes = costs.draft.weight_bytes if self.depth > 0 else 0
+        draft_bytes = costs.draft_bytes if self.depth > 0 else 0
         return costs.tiers[self.replica.tier].weight_bytes + draft_bytes
 
     def _resize_pool(self) -> int:

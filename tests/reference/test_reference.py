@@ -257,7 +257,7 @@ def test_iteration_time_adds_every_term() -> None:
     base = linear_costs(1000, 7, 10, 1, 3, 2)
     draft = DraftCosts(overhead_ps=50, gemm=Curve((0, 1), (0, 4)), per_context_token_ps=1, weight_bytes=0)
     tier = dataclasses.replace(base.tiers[0], gemm=Curve((0, 1), (0, 5)))
-    costs: GpuCosts = dataclasses.replace(base, tiers=(tier, tier, tier), draft=draft)
+    costs: GpuCosts = dataclasses.replace(base, tiers=dict.fromkeys(range(3), tier), draft=draft)
     request = Request(0, 0, 9, 9, 0, 0, 0.0, -1, 0, -1)
     works = [Work(request, 3, 10, DECODE, 2), Work(request, 4, 6, FIRST_ADMISSION, 0)]
     # Decode context 13; prefill pairs 4·6 + 10 = 34; the draft runs twice over one sequence, then over 4 tokens.

@@ -14,7 +14,7 @@ from tests.reference.plain import PlainDeployment, PlainKnobs, Row, linear_costs
 
 LINEAR = linear_costs(overhead_ps=100, per_decode_token_ps=10, per_prefill_token_ps=1)
 TIER = dataclasses.replace(LINEAR.tiers[0], weight_bytes=500)
-COSTS = dataclasses.replace(LINEAR, tiers=(TIER, TIER, TIER))
+COSTS = dataclasses.replace(LINEAR, tiers=dict.fromkeys(range(3), TIER))
 ONE_REPLICA = PlainDeployment(costs=COSTS)
 TWO_REPLICAS = PlainDeployment(costs=COSTS, num_replicas=2)
 WITH_PREFILL_REPLICA = PlainDeployment(costs=COSTS, num_prefill_replicas=1, bring_up_ps=50)

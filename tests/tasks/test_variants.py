@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from llmserve_env.engine.tiers import TIERS_BY_NAME
 from llmserve_env.errors import ConfigError
+from llmserve_env.profiles import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import at_rate, on_fleet, on_profile, saturated, with_changes
@@ -50,6 +52,23 @@ def test_another_profile_keeps_the_memory_limit(task: Task) -> None:
     assert on_profile(task, memory_limit_gb=21.0).deployment.memory_limit_gb == 21.0
     with pytest.raises(ConfigError, match="exceeds the"):
         on_profile(task, memory_limit_gb=80.0)
+
+
+def test_another_profile_offers_its_own_tiers_at_the_prices_of_the_task(task: Task) -> None:
+    priced = with_changes(task, deployment={"tiers": ["INT4", "FP16"]}, reward={"quality": {"chat": [0.5, 1.0]}})
+    other = on_profile(priced, H100)
+    assert other.deployment.tiers is None
+    tiers = list(load_profile(H100).tiers)
+    assert dict(zip(tiers, other.reward.quality["chat"], strict=True)) == {
+        name: {"INT4": 0.5, "FP16": 1.0}.get(name, TIERS_BY_NAME[name].quality) for name in tiers
+    }
+
+
+def test_a_tier_that_the_profile_lacks_is_refused(task: Task) -> None:
+    with pytest.raises(ConfigError, match=r"deployment\.tiers: FP4 not in .*, which has FP16, INT8, INT4"):
+        with_changes(task, deployment={"tiers": ["FP16", "FP4"]})
+    with pytest.raises(ConfigError, match=r"needs 2 figures, one per tier \(FP16, INT8\); got 3"):
+        with_changes(task, deployment={"tiers": ["FP16", "INT8"]})
 
 
 def test_a_variant_has_no_file(task: Task) -> None:

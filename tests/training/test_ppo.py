@@ -13,7 +13,7 @@ import torch
 from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.agents.registry import make_agent
-from llmserve_env.env.features import FEATURES
+from llmserve_env.env.features import features_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.training.checkpoint import load_checkpoint, policy_layers, save_checkpoint
@@ -44,7 +44,7 @@ def run_in(folder: Path, **changes: object) -> TrainingRun:
 def test_the_policy_without_torch_is_the_policy_that_was_trained(tmp_path: Path) -> None:
     task = load_task("static_workload")
     model = make_model(run_in(tmp_path), ServingVecEnv([task], 8, seed=0))
-    features = np.random.default_rng(0).normal(size=(200, len(FEATURES))).astype(np.float32)
+    features = np.random.default_rng(0).normal(size=(200, len(features_of(task.action_knobs)))).astype(np.float32)
     greedy, _ = model.predict(features, deterministic=True)
     none_in_force = np.full((200, len(task.action_knobs)), np.nan)
     policy = policy_network(policy_layers(model), {"levels": PolicyFormat().knob_levels(task)})

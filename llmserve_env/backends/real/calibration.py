@@ -20,7 +20,7 @@ from llmserve_env.backends.real.recording import Recording, read_recording
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
 from llmserve_env.backends.real.vllm_provider import VllmProvider
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProviderError
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.calibration import fit_iterations, predicted_ms
@@ -194,7 +194,7 @@ def cpu_core(memory_bytes: int, price_usd_per_hour: float) -> Gpu:
         name="one CPU core",
         memory_bytes=memory_bytes,
         memory_bandwidth_bytes_per_s=CORE_BANDWIDTH_BYTES_PER_S,
-        peak_flops_per_s={"FP16": CORE_FLOPS_PER_S, "INT8": CORE_FLOPS_PER_S, "INT4": CORE_FLOPS_PER_S},
+        peak_flops_per_s=dict.fromkeys(TIER_NAMES, CORE_FLOPS_PER_S),
         weights_load_bytes_per_s=10**9,
         kv_transfer_bytes_per_s=10**9,
         price_usd_per_hour=price_usd_per_hour,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.layout import FULL_GRAPH, NO_GRAPH, NUM_CURVES, NUM_TIERS, PIECEWISE_GRAPH, PREFILL_CURVE
+from llmserve_env.engine.layout import FULL_GRAPH, NO_GRAPH, NUM_CURVES, PIECEWISE_GRAPH, PREFILL_CURVE
+from llmserve_env.engine.tiers import NUM_TIERS
 
 
 @kernel

@@ -9,12 +9,12 @@ from llmserve_env.engine.layout import (
     ITL_SUB_BINS,
     ITL_UNIT_SHIFT,
     MAX_CLASSES,
-    NUM_TIERS,
     RECENT_WINDOWS,
     SPLIT_OFF,
     SPLIT_UP,
     TTFT_RING,
 )
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.units import BYTES_PER_GB, PS_PER_MS, PS_PER_S
 
 SMOOTHING = 2.0 / (RECENT_WINDOWS + 1)

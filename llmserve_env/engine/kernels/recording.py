@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel
-from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, NUM_TIERS, REJECTED, TTFT_RING
+from llmserve_env.engine.layout import FINISHED, ITL_BINS, ITL_SUB_BINS, ITL_UNIT_SHIFT, REJECTED, TTFT_RING
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.units import PPM
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.recording import judge
 from llmserve_env.engine.kernels.restart import busy_after_ps
-from llmserve_env.engine.layout import ITL_BINS, MAX_CLASSES, NUM_TIERS, SPLIT_OFF
+from llmserve_env.engine.layout import ITL_BINS, MAX_CLASSES, SPLIT_OFF
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.units import PPM, PS_PER_MS
 
 

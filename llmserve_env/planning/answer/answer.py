@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.request_outcomes import RequestFigures
 from llmserve_env.units import S_PER_HOUR
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from llmserve_env.agents.constant import vllm_default_knobs
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import named
 from llmserve_env.tasks.task import Task
 
@@ -21,7 +20,8 @@ DEPTHS = (0.0, 2.0)
 
 def active_tiers(task: Task) -> tuple[int, ...]:
     """Tiers that the task lets one choose."""
-    return tuple(range(len(TIER_NAMES))) if "quantization_tier" in task.knobs.active else (0,)
+    offered = tuple(task.fleet.costs.tiers)
+    return offered if "quantization_tier" in task.knobs.active else offered[:1]
 
 
 def configurations(task: Task, tier: int) -> Array:

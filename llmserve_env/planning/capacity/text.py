@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import KNOB
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.graders.references import freeze_command, has_references
 from llmserve_env.planning.answer.answer import Answer
 from llmserve_env.planning.answer.text import answer_lines, capacity_lines

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.markup import embedded
 from llmserve_env.evaluation.seeds import SEED_RANGES
@@ -223,8 +223,9 @@ def draw_over_time(
         if log:
             axes.set_yscale("log")
         if tiers:
-            axes.set_yticks(range(len(TIER_NAMES)), TIER_NAMES)
-            axes.set_ylim(-0.2, len(TIER_NAMES) - 0.8)
+            offered = sorted(data.task.fleet.costs.tiers)
+            axes.set_yticks(offered, [TIER_NAMES[n] for n in offered])
+            axes.set_ylim(offered[0] - 0.2, offered[-1] + 0.2)
         _legend_above(axes, 3)
 
     return draw

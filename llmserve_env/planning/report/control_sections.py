@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.markup import bullets, grid, html_table, paragraph, picture, section
@@ -110,7 +109,7 @@ def policy_section(data: ReportData) -> str:
     header = ["after", "requests/s", "prompt tokens/s", "first token in time"]
     columns = [knob for knob in data.task.action_knobs if knob.name in active and knob.kind != "tier"]
     header += [knob.short for knob in columns]
-    header += list(TIER_NAMES) if "quantization_tier" in active else []
+    header += list(levels[0].tier_shares) if "quantization_tier" in active else []
     rows = []
     for level in levels:
         row = [f"{level.name} windows", f"{level.rate_rps:.1f}", f"{level.prompt_tps:,.0f}", f"{level.attainment:.1%}"]

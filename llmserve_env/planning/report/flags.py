@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import yaml
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import named
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.profiles.checkpoints import Checkpoint, find_checkpoint
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.profiles.vllm_defaults import VLLM_VERSION
@@ -64,7 +64,7 @@ def serving(task: Task, knobs: Array) -> Serving | None:
 def memory_utilisation(task: Task, knobs: Array) -> float:
     """Share of the card that weights, activations and the chosen share of the KV pool take."""
     fleet, chosen = task.fleet, named(knobs)
-    draft = fleet.costs.draft.weight_bytes if chosen["speculation_depth"] > 0 else 0
+    draft = fleet.costs.draft_bytes if chosen["speculation_depth"] > 0 else 0
     weights = fleet.costs.tiers[int(chosen["quantization_tier"])].weight_bytes
     fixed = weights + draft + fleet.activation_reserve_bytes
     pool = chosen["kv_budget_fraction"] * (fleet.memory_limit_bytes - fixed)
@@ -100,8 +100,8 @@ def _context_flags(task: Task, checkpoint: Checkpoint) -> list[Flag]:
 def _policy_flags(task: Task, knobs: Array) -> list[Flag]:
     chosen, flags = named(knobs), []
     if chosen["speculation_depth"] > 0:
-        model = load_profile(task.deployment.profile).draft.name
-        draft = find_checkpoint(model, "FP16", task.deployment.max_model_len)
+        model = load_profile(task.deployment.profile).draft
+        draft = None if model is None else find_checkpoint(model.name, "FP16", task.deployment.max_model_len)
         if draft is not None:
             config = {"model": draft.hub_name, "num_speculative_tokens": int(chosen["speculation_depth"])}
             flags.append(Flag("--speculative-config", json.dumps(config), "drafts by a small model"))

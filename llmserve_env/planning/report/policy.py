@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llmserve_env.engine.costs import TIER_NAMES
 from llmserve_env.engine.knobs import NAMES, named
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.tasks.task import Task
 
@@ -38,7 +38,7 @@ class TrafficLevel:
 
 def traffic_levels(episodes: Sequence[PlayedEpisode]) -> list[TrafficLevel]:
     """The policy's knobs in quiet, usual and busy windows; each choice is set against the window before it."""
-    window_s = episodes[0].task.window_s
+    window_s, offered = episodes[0].task.window_s, episodes[0].task.fleet.costs.tiers
     arrived = np.concatenate([e.trajectory.window["arrived_prompt_tokens"][:-1] for e in episodes])
     requests = np.concatenate([e.trajectory.window["arrived"][:-1] for e in episodes])
     knobs = named(np.concatenate([e.trajectory.knobs[1:] for e in episodes]))
@@ -47,16 +47,15 @@ def traffic_levels(episodes: Sequence[PlayedEpisode]) -> list[TrafficLevel]:
     levels = []
     for name, low, high in LEVELS:
         rows = (rank >= low) & ((rank < high) | (high == 1.0))
-        tiers = np.bincount(knobs["quantization_tier"][rows].astype(int), minlength=len(TIER_NAMES)) / max(
-            int(rows.sum()), 1
-        )
+        chosen = knobs["quantization_tier"][rows]
+        tiers = {TIER_NAMES[n]: float((chosen == n).sum() / max(len(chosen), 1)) for n in offered}
         levels.append(
             TrafficLevel(
                 name,
                 float(requests[rows].mean() / window_s),
                 float(arrived[rows].mean() / window_s),
                 {name: float(knobs[name][rows].mean()) for name in NAMES},
-                dict(zip(TIER_NAMES, tiers.tolist(), strict=True)),
+                tiers,
                 float(slo[rows].mean()),
             )
         )

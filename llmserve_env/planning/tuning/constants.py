@@ -9,7 +9,7 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.engine.costs import TIER_NAMES
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.evaluate import slo_attainment
 from llmserve_env.evaluation.play import play
@@ -82,7 +82,7 @@ def outcome_of(episodes: Sequence[PlayedEpisode]) -> Outcome:
 def _by_class(episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
     judged = sum(episode.trajectory.window["judged_by_class"].sum(axis=0) for episode in episodes)
     met = sum(episode.trajectory.window["met_by_class_tier"].sum(axis=0) for episode in episodes)
-    met = np.asarray(met).reshape(-1, len(TIER_NAMES)).sum(axis=1)
+    met = np.asarray(met).reshape(-1, NUM_TIERS).sum(axis=1)
     shares = np.where(np.asarray(judged) > 0, met / np.maximum(judged, 1), 1.0)
     return dict(zip(episodes[0].task.workload.class_names, shares.tolist(), strict=False))
 

@@ -32,6 +32,8 @@ def _suggest(trial: optuna.Trial, knob: Knob) -> float:
         return float(trial.suggest_float(knob.name, knob.low, knob.high, step=0.01))
     if knob.scale == "log":
         return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=True))
+    if knob.kind == "tier" and knob.levels != tuple(range(len(knob.levels))):
+        return float(trial.suggest_categorical(knob.name, knob.levels))
     return float(trial.suggest_int(knob.name, int(knob.low), int(knob.high)))
 
 
@@ -57,7 +59,9 @@ def variations(params: dict[str, float], knobs: Sequence[Knob]) -> list[dict[str
         elif knob.scale == "log":
             values = {float(round(value * factor)) for factor in FACTORS}
         else:
-            values = {float(v) for v in range(int(knob.low), int(knob.high) + 1)}
+            values = (
+                set(knob.levels) if knob.kind == "tier" else set(map(float, range(int(knob.low), int(knob.high) + 1)))
+            )
         found += [{**params, knob.name: v} for v in sorted(values - {value}) if knob.low <= v <= knob.high]
     return found
 
