@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.cli.profile_composed import add_compose, add_list
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 
@@ -24,12 +25,13 @@ def add_parser(subparsers: Any) -> None:
     """Add `profile` and its subcommands to the main command."""
     parser = subparsers.add_parser("profile", help="show and make latency profiles of GPUs", description=__doc__)
     commands = parser.add_subparsers(dest="profile_command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="list the shipped profiles and hosts").set_defaults(run=run_list)
+    add_list(commands)
     _add_show(commands)
     _add_predict(commands)
     _add_import(commands)
     _add_fit(commands)
     _add_compare(commands)
+    add_compose(commands)
 
 
 def _add_show(commands: Any) -> None:
@@ -92,6 +94,9 @@ def _add_import(commands: Any) -> None:
         "--tier", choices=TIER_NAMES, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)"
     )
     parser.add_argument("--name", help="vllm-bench: name of the new profile")
+    parser.add_argument(
+        "--memory-gb", type=float, metavar="GB", help="vllm-bench: the card's memory, if not the base's"
+    )
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_import)
 
@@ -114,23 +119,6 @@ def _add_compare(commands: Any) -> None:
     parser.add_argument("--held-out", action="store_true", help="only the points that were left out of the fit")
     parser.add_argument("--rows", action="store_true", help="also list every point")
     parser.set_defaults(run=run_compare)
-
-
-def run_list(args: argparse.Namespace) -> int:
-    """`llmserve profile list`."""
-    from llmserve_env.profiles import list_profiles, load_profile
-    from llmserve_env.profiles.host import list_hosts, load_host
-    from llmserve_env.profiles.showing import aligned
-
-    rows = []
-    for name in list_profiles():
-        profile = load_profile(name)
-        origins = ", ".join(f"{tier} {profile.tiers[tier].origin}" for tier in profile.tiers)
-        rows.append([name, profile.gpu.name, f"{profile.gpu.price_usd_per_hour:.2f}", origins])
-    print("\n".join(aligned(["profile", "GPU", "USD/h", "tiers"], rows)))
-    hosts = [[host.name, host.machine, host.engine] for host in map(load_host, list_hosts())]
-    print("\n" + "\n".join(aligned(["host", "machine", "engine"], hosts)))
-    return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -195,6 +183,11 @@ def _from_engine(args: argparse.Namespace, today: str) -> Profile:
     if bool(args.results) == (args.iterations is not None):
         raise ProfileError("--source vllm-bench needs either --results FILE... or --iterations DIR")
     base = load_profile(args.base)
+    if args.memory_gb is not None:
+        if not args.memory_gb > 0:
+            raise ProfileError(f"--memory-gb must be above 0; got {args.memory_gb:g}")
+        gpu = base.gpu.model_copy(update={"memory_bytes": int(args.memory_gb * 10**9)})
+        base = base.model_copy(update={"gpu": gpu})
     if args.iterations is not None:
         iterations = read_iterations(args.iterations, args.tier, args.run_name)
         model = None if args.config is None else architecture_from_config(args.name, json.loads(_read(args.config)))

@@ -6,6 +6,7 @@ The package is an optional dependency (`pip install llmserve-env[profiles]`) and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,9 @@ def _data_folder(system: str) -> Path:
     return Path(str(module.__file__)).parent / "systems" / "data" / system
 
 
-def _read(system: str, kind: str, framework: str, version: str, table: str) -> Any:
+@cache
+def read_table(system: str, kind: str, framework: str, version: str, table: str) -> Any:
+    """One published table as a data frame; ProfileError if the package lacks it."""
     import pandas as pd
 
     path = _data_folder(system) / kind / framework / version / f"{table}_perf.parquet"
@@ -116,7 +119,9 @@ def gemm_table(tables: TableSet, tier: str) -> GemmTable:
     import pandas as pd
 
     frameworks, dtype = tables.gemm_source(tier)
-    rows = pd.concat([_read(tables.system, "gemm", framework, version, "gemm") for framework, version in frameworks])
+    rows = pd.concat(
+        [read_table(tables.system, "gemm", framework, version, "gemm") for framework, version in frameworks]
+    )
     rows = rows[(rows.gemm_dtype == dtype) & (rows.n >= 1024) & (rows.k >= 1024)]
     per_framework = rows.groupby(["framework", "n", "k", "m"]).latency.median()
     fastest = per_framework.groupby(["n", "k", "m"]).min().unstack("m")
@@ -132,7 +137,7 @@ def attention_rows(tables: TableSet, architecture: Architecture, phase: str) -> 
 
     kept = []
     for framework, version in tables.attention:
-        rows = _read(tables.system, "attention", framework, version, f"{phase}_attention")
+        rows = read_table(tables.system, "attention", framework, version, f"{phase}_attention")
         wanted = (rows.num_heads == architecture.heads) & (rows.num_key_value_heads == architecture.kv_heads)
         wanted &= (
             (rows.head_dim == architecture.head_dim)

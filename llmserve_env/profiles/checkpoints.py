@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmserve_env.profiles.architectures import HUB_NAMES
+from llmserve_env.profiles.model_spec import hub_name as known_hub_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def find_checkpoint(model: str, tier_name: str, context_tokens: int) -> Checkpoi
     A model that is not listed has its original checkpoint only.
     """
     if model not in _LISTED:
-        return Checkpoint(HUB_NAMES.get(model, model), None) if tier_name == "FP16" else None
+        return Checkpoint(HUB_NAMES.get(model) or known_hub_name(model), None) if tier_name == "FP16" else None
     found = [
         Checkpoint(row["tiers"][tier_name], row["max_model_len"]) for row in _LISTED[model] if tier_name in row["tiers"]
     ]

@@ -20,7 +20,7 @@ def gpu_costs(profile: Profile) -> GpuCosts:
         logits_bytes_per_sequence=model.logits_bytes_per_sequence,
         weights_load_bytes_per_s=gpu.weights_load_bytes_per_s,
         kv_transfer_bytes_per_s=gpu.kv_transfer_bytes_per_s,
-        price_usd_per_hour=gpu.price_usd_per_hour,
+        price_usd_per_hour=gpu.price_usd_per_hour * profile.gpus,
     )
 
 

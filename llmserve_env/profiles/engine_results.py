@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,20 @@ def _serve(path: Path, result: dict[str, Any], tier: str) -> Iterable[Observatio
     prompt, output = (round(result[key] / completed) for key in ("total_input_tokens", "total_output_tokens"))
     sequences = min(int(concurrency), completed)
     what = f"{path.name}: {sequences} x {prompt} + {output}"
-    yield Observation(
-        ((1.0, _decode(tier, sequences, prompt + output // 2)),), float(result["median_tpot_ms"]), what + ", TPOT"
-    )
+    yield Observation(_closed_loop(tier, sequences, prompt, output), float(result["mean_tpot_ms"]), what + ", TPOT")
     if sequences == 1:
         yield Observation(((1.0, _prefill(tier, 1, prompt)),), float(result["median_ttft_ms"]), what + ", TTFT")
+
+
+def _closed_loop(tier: str, sequences: int, prompt: int, output: int) -> tuple[tuple[float, Iteration], ...]:
+    """The iterations of a mean output token: while a request decodes, the prompt of every other one comes once."""
+    decode = _decode(tier, sequences, prompt + output // 2)
+    share = (sequences - 1) / max(output - 1, 1)
+    prompts = max(1, round(share))
+    tokens, pairs = prompts * prompt, prompts * prompt * (prompt + 1) // 2
+    mixed = replace(decode, chunks=prompts, prefill_tokens=tokens, prefill_pairs=pairs)
+    mixed_share = min(share / prompts, 1.0)
+    return ((1.0 - mixed_share, decode), (mixed_share, mixed))
 
 
 def read_iterations(folder: Path, tier: str, run: str | None = None) -> list[Iteration]:

@@ -34,10 +34,16 @@ def _gpu(
 
 AMPERE = ("FP16", "INT8", "INT4")
 HOPPER = (*AMPERE, "FP8")
+BLACKWELL = (*HOPPER, "FP4")
 """Tiers that a generation of cards computes in, or expands to 16 bits on the way."""
 GPUS = {
     "a100-40gb": _gpu("NVIDIA A100-SXM4-40GB", 40536, 1555, 312, 32, 300, 1.29, 400, AMPERE),
     "a100-80gb": _gpu("NVIDIA A100-SXM4-80GB", 81920, 2039, 312, 32, 300, 1.49, 400, AMPERE),
     "h100-80gb": _gpu("NVIDIA H100-SXM5-80GB", 81559, 3350, 989, 64, 450, 2.99, 700, HOPPER),
     "h200-141gb": _gpu("NVIDIA H200-SXM5-141GB", 143771, 4800, 989, 64, 450, 3.99, 700, HOPPER),
+    "b200-192gb": _gpu("NVIDIA B200-SXM6-192GB", 183359, 7700, 2250, 128, 900, 5.99, 1000, BLACKWELL),
+    "b300-288gb": _gpu("NVIDIA B300-SXM6-288GB", 275040, 7750, 2250, 128, 900, 7.99, 1100, BLACKWELL),
+    "gb200-192gb": _gpu("NVIDIA GB200-192GB", 189471, 8000, 2500, 64, 900, 6.99, 1200, BLACKWELL),
+    "l40s-48gb": _gpu("NVIDIA L40S-48GB", 46068, 864, 362, 32, 32, 0.99, 350, HOPPER),
+    "rtx-pro-6000-96gb": _gpu("NVIDIA RTX PRO 6000 Server-96GB", 97887, 1792, 468, 64, 64, 1.79, 600, BLACKWELL),
 }

@@ -124,6 +124,21 @@ class Model(_Part):
     kv_bytes_per_token: Count
     activation_bytes_per_token: Count
     logits_bytes_per_sequence: Count
+    layers: Count | None = None
+
+
+class Parallelism(_Part):
+    """How one replica is spread over GPUs."""
+
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    expert_parallel: Count = 1
+    data_parallel_attention: Count = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel_attention
 
 
 class FrontEnd(_Part):
@@ -155,6 +170,10 @@ class Profile(_Part):
     """The first is the one that replicas start with."""
     draft: Draft | None = None
     front_end: FrontEnd | None = None
+    parallelism: Parallelism | None = None
+    """None for one GPU. Times are those of a replica, bytes those of one of its GPUs."""
+    kv_cache: Literal["fp16", "fp8"] | None = None
+    """Precision of keys and values; None for 16 bits."""
     provenance: Provenance
 
     @model_validator(mode="after")
@@ -166,6 +185,11 @@ class Profile(_Part):
             more = f"; and {len(problems) - 1} more problems of this kind" if len(problems) > 1 else ""
             raise ValueError(problems[0] + more)
         return self
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return 1 if self.parallelism is None else self.parallelism.gpus
 
     def costs(self) -> GpuCosts:
         """The profile in the engine's format: integer picoseconds, one attention curve per query count 1..9."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.engine.tiers import TIERS_BY_NAME
+from llmserve_env.profiles.serving import WORDS, with_profile
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.files import number_of, suite_of
 from llmserve_env.units import bytes_to_gb
@@ -53,11 +54,16 @@ def _class_names(workload: Any) -> list[str]:
 def _deployment(section: Any, num_classes: int) -> Any:
     if not isinstance(section, Mapping):
         return section
-    filled = dict(section)
+    is_in_words = any(word in section for word in WORDS)
+    filled = with_profile(section) if is_in_words else dict(section)
     filled.setdefault("waiting_room", [WAITING_ROOM] * num_classes)
+    if is_in_words and "memory_limit_gb" not in filled:
+        filled.setdefault("gpu_memory_utilization", MEMORY_UTILISATION)
+    utilisation = filled.get("gpu_memory_utilization")
     if "memory_limit_gb" not in filled and isinstance(filled.get("profile"), str):
         card_gb = bytes_to_gb(load_profile(filled["profile"]).gpu.memory_bytes)
-        filled["memory_limit_gb"] = round(MEMORY_UTILISATION * card_gb, 1)
+        share = utilisation if isinstance(utilisation, float | int) else MEMORY_UTILISATION
+        filled["memory_limit_gb"] = round(share * card_gb, 1)
     return filled
 
 

@@ -110,12 +110,16 @@ def trace_file(data: Mapping[str, Any], task_file: Path) -> Path | None:
 
 
 def with_own_files(data: dict[str, Any], task_file: Path) -> dict[str, Any]:
-    """The same fields; a GPU profile or host that is named by a path is looked up relative to the task's folder."""
+    """The same fields; a profile, host or model that is named by a path is looked up relative to the task's folder."""
     deployment = data.get("deployment")
     if not isinstance(deployment, Mapping):
         return data
-    named = {field: str(deployment.get(field)) for field in ("profile", "host")}
-    own = {field: str(task_file.parent / name) for field, name in named.items() if name.endswith(".json")}
+    named = {field: str(deployment.get(field)) for field in ("profile", "host", "model")}
+    own = {
+        field: str(task_file.parent / name)
+        for field, name in named.items()
+        if name.endswith(".json") or (field == "model" and name.startswith((".", "/")))
+    }
     return {**data, "deployment": {**deployment, **own}}
 
 

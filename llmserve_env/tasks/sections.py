@@ -35,6 +35,8 @@ class DeploymentSpec(Part):
     replicas: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICAS)]
     prefill_replicas: Annotated[int, Field(strict=True, ge=0, le=MAX_REPLICAS)] = 0
     memory_limit_gb: Positive
+    gpu_memory_utilization: Fraction | None = None
+    """When given, memory is accounted for as vLLM does at its start (`profiles.memory`); the KV pool takes the rest."""
     token_budget: Count = 2048
     long_prefill_threshold: Annotated[int, Field(strict=True, ge=0)] = 0
     """Most tokens of one prompt per iteration, so that short prompts join a long one; 0 for no limit."""
@@ -49,7 +51,7 @@ class DeploymentSpec(Part):
     bring_up_s: NonNegative = 2.0
     restart_overhead_s: NonNegative = 5.0
     price_usd_per_hour: Positive | None = None
-    """Of one GPU; that of the profile when not given."""
+    """Of one GPU; that of the profile when not given. A replica of several GPUs costs as many times that."""
 
     @field_validator("host")
     @classmethod

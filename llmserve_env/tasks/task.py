@@ -20,11 +20,13 @@ from pydantic import (
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import NO_HOST
-from llmserve_env.engine.deployment import MAX_CLASSES, Deployment
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, Deployment
 from llmserve_env.engine.knobs import KNOBS, NAMES, Knob, changed_knobs, knobs_from_mapping
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ConfigError, ProfileError
 from llmserve_env.profiles.host import load_host
+from llmserve_env.profiles.memory import engine_memory
+from llmserve_env.profiles.schema import Profile
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.defaults import with_defaults
 from llmserve_env.tasks.files import is_shipped
@@ -224,11 +226,12 @@ class Task(Part):
     @cached_property
     def fleet(self) -> Deployment:
         """The deployment as the engine takes it."""
-        spec, costs = self.deployment, load_profile(self.deployment.profile).costs()
+        spec, profile = self.deployment, load_profile(self.deployment.profile)
+        costs = profile.costs()
         if spec.tiers is not None:
             costs = replace(costs, tiers={n: costs.tiers[n] for n in (TIER_NUMBERS[name] for name in spec.tiers)})
         if spec.price_usd_per_hour is not None:
-            costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour)
+            costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour * profile.gpus)
         host = None if spec.host is None else load_host(spec.host)
         if host is not None:
             costs = host.gpu_costs(costs)
@@ -238,8 +241,7 @@ class Task(Part):
             num_replicas=spec.replicas,
             num_prefill_replicas=spec.prefill_replicas,
             memory_limit_bytes=gb_to_bytes(spec.memory_limit_gb),
-            activation_reserve_bytes=spec.token_budget * costs.activation_bytes_per_token
-            + NOMINAL_SEQUENCES * costs.logits_bytes_per_sequence,
+            activation_reserve_bytes=self._reserve_bytes(profile),
             token_budget=spec.token_budget,
             long_prefill_threshold=spec.long_prefill_threshold,
             max_model_len=spec.max_model_len,
@@ -251,6 +253,16 @@ class Task(Part):
             restart_overhead_ps=s_to_ps(spec.restart_overhead_s),
         )
 
+    def _reserve_bytes(self, profile: Profile) -> int:
+        """Memory that is set aside beside the weights before the KV pool is sized."""
+        spec, model = self.deployment, profile.model
+        if spec.gpu_memory_utilization is not None:
+            tier = (spec.tiers or tuple(profile.tiers))[0]
+            share = spec.gpu_memory_utilization
+            return engine_memory(profile, tier, spec.token_budget, MAX_RUNNING, share).reserve_bytes
+        working = spec.token_budget * model.activation_bytes_per_token
+        return working + NOMINAL_SEQUENCES * model.logits_bytes_per_sequence
+
 
 def parse_task(data: Mapping[str, Any], where: str = "task", line_of: LineOf | None = None) -> Task:
     """A validated task; ConfigError names each field that is wrong, with its line where it is known."""
@@ -259,5 +271,7 @@ def parse_task(data: Mapping[str, Any], where: str = "task", line_of: LineOf | N
     except ValidationError as error:
         raise config_error(error, data, where, line_of) from error
     except ProfileError as error:
-        line = f":{line_of(('deployment', 'profile'))}" if line_of else ""
-        raise ConfigError(f"{where}{line}: deployment.profile: {error}") from error
+        section = data.get("deployment")
+        field = ("deployment", "profile") if isinstance(section, Mapping) and "profile" in section else ("deployment",)
+        line = f":{line_of(field)}" if line_of else ""
+        raise ConfigError(f"{where}{line}: {'.'.join(field)}: {error}") from error

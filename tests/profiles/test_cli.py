@@ -11,7 +11,7 @@ from llmserve_env.cli import profile as command
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import list_profiles, load_profile, predict
 from llmserve_env.profiles.host import list_hosts
-from tests.profiles.conftest import FITTED, MEASUREMENTS
+from tests.profiles.conftest import ADDED, FITTED, MEASUREMENTS
 
 BATCHES = [{"decode": [[1, 1024]]}, {"decode": [[32, 1024], [4, 8000]], "prefill": [[512, 0], [100, 300]]}]
 

@@ -37,14 +37,22 @@ def write(folder: Path, name: str, result: dict[str, Any]) -> Path:
     return path
 
 
+def closed_loop_tpot_ms(base: Profile, sequences: int, prompt: int, output: int) -> float:
+    """While a request decodes, each of the others has its prompt computed once."""
+    decode = [(sequences, prompt + output // 2)]
+    alone, share = predict(base, "FP16", decode), (sequences - 1) / (output - 1)
+    prompts = max(1, round(share))
+    mixed = predict(base, "FP16", decode, [(prompt, 0)] * prompts)
+    return alone + min(share / prompts, 1.0) * (mixed - alone)
+
+
 def serve_result(base: Profile, sequences: int, prompt: int, output: int, factor: float) -> dict[str, Any]:
     return {
         "max_concurrency": sequences,
         "completed": 200,
         "total_input_tokens": 200 * prompt,
         "total_output_tokens": 200 * output,
-        "mean_tpot_ms": 0.0,
-        "median_tpot_ms": factor * predict(base, "FP16", [(sequences, prompt + output // 2)]),
+        "mean_tpot_ms": factor * closed_loop_tpot_ms(base, sequences, prompt, output),
         "median_ttft_ms": factor * predict(base, "FP16", [], [(prompt, 0)]),
     }
 
@@ -62,6 +70,17 @@ def test_an_engine_a_fifth_slower_is_seen_to_be_so(base: Profile, tmp_path: Path
     assert profile.tiers["FP16"].origin == "measured"
     assert profile.tiers["INT8"].origin == "derived"
     assert profile.name == "mine.llama-3-8b"
+
+
+def test_results_of_a_loaded_server_bring_a_slower_base_closer_to_it(base: Profile, tmp_path: Path) -> None:
+    shapes = ((1, 1024, 256), (32, 1024, 256), (128, 1024, 256))
+    paths = [write(tmp_path, f"{i}.json", serve_result(base, *s, factor=0.8)) for i, s in enumerate(shapes)]
+    observations = [o for path in paths for o in read_bench(path, "FP16")]
+    profile, _ = calibrate(base, "FP16", observations, "mine.llama-3-8b", "2026-01-01")
+    for decode, prefill in (([(64, 1152)], []), ([(64, 1152)], [(1024, 0)])):
+        assert predict(profile, "FP16", decode, prefill) == pytest.approx(
+            0.8 * predict(base, "FP16", decode, prefill), rel=0.05
+        )
 
 
 def test_a_latency_result_is_one_prefill_and_the_decodes_after_it(base: Profile, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import named
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.profiles.checkpoints import Checkpoint, find_checkpoint
+from llmserve_env.profiles.schema import Parallelism, Profile
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.profiles.vllm_defaults import VLLM_VERSION
 from llmserve_env.tasks.task import Task
@@ -79,8 +80,24 @@ def _limit_flags(task: Task, knobs: Array) -> list[Flag]:
         Flag("--max-num-seqs", f"{chosen['batch_cap']:g}", "running requests per replica"),
         Flag("--max-num-batched-tokens", f"{chosen['token_budget']:g}", "tokens per iteration"),
         Flag("--gpu-memory-utilization", f"{utilisation:.2f}", "weights, activations and the KV pool"),
-        Flag("--tensor-parallel-size", "1", "one GPU per replica, as simulated"),
+        *_parallel_flags(load_profile(task.deployment.profile)),
     ]
+
+
+def _parallel_flags(profile: Profile) -> list[Flag]:
+    """How a replica is spread over GPUs, and the precision of keys and values."""
+    ways = profile.parallelism or Parallelism()
+    why = "one GPU per replica, as simulated" if ways.gpus == 1 else "GPUs that split every layer"
+    flags = [Flag("--tensor-parallel-size", str(ways.tensor_parallel), why)]
+    if ways.pipeline_parallel > 1:
+        flags.append(Flag("--pipeline-parallel-size", str(ways.pipeline_parallel), "groups of layers"))
+    if ways.data_parallel_attention > 1:
+        flags.append(Flag("--data-parallel-size", str(ways.data_parallel_attention), "groups of sequences"))
+    if ways.expert_parallel > 1:
+        flags.append(Flag("--enable-expert-parallel", "", "whole experts on different GPUs"))
+    if profile.kv_cache == "fp8":
+        flags.append(Flag("--kv-cache-dtype", "fp8", "precision of keys and values"))
+    return flags
 
 
 def _context_flags(task: Task, checkpoint: Checkpoint) -> list[Flag]:

@@ -1,0 +1,67 @@
+"""The comparison with published servers, on a few public rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import published
+from benchmarks.closed_loop import Load, closed_loop
+from benchmarks.published_cases import read_cases
+from benchmarks.published_host import PublishedHost
+from llmserve_env.engine.costs import NO_HOST
+from llmserve_env.profiles.store import load_profile
+
+COLUMNS = (
+    "backend_version,model_path,system,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
+    "attention_dp_size,moe_tp_size,moe_ep_size,ttft_ms,tpot_ms,concurrency,peer_ttft_ms,peer_tpot_ms,suspect"
+)
+# From aiconfigurator's silicon_sample.csv (Apache-2.0): Llama-3.1-70B FP8, H100, tensor parallelism 4 and 8.
+ROWS = [
+    ",meta-llama/Llama-3.1-70B,h100_sxm,1024,1024,fp8,fp8,,4,1,1,4,1,80.5,11.78,4,173.1,11.33,0",
+    ",meta-llama/Llama-3.1-70B,h100_sxm,1024,1024,fp8,fp8,,4,1,1,4,1,256.4,19.51,64,246.6,19.34,0",
+    ",meta-llama/Llama-3.1-70B,h100_sxm,1024,1024,fp8,fp8,,8,1,1,8,1,76.0,9.2,8,,,0",
+    ",meta-llama/Llama-9,h100_sxm,1024,1024,fp8,fp8,,8,1,1,8,1,76.0,9.2,8,,,0",
+    ",meta-llama/Llama-3.1-70B,h100_sxm,1024,1024,fp8,fp8,,8,1,1,8,1,1.0,1.0,8,,,1",
+]
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join([COLUMNS, *ROWS]) + "\n")
+    return path
+
+
+def test_rows_that_cannot_be_expressed_say_why_and_suspect_ones_are_left_out(cases: Path) -> None:
+    found, refused = read_cases(cases)
+    assert len(found) == 3
+    assert len(refused) == 1
+    assert "model 'meta-llama/Llama-9' is not known" in refused[0]
+
+
+def test_the_report_counts_rows_and_sets_the_peer_beside_it(
+    cases: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["published", "--cases", str(cases), "--json"])
+    published.main()
+    report = json.loads(capsys.readouterr().out)
+    assert (report["rows"], report["expressible"]) == (4, 3)
+    assert report["groups"][0]["rows"] == 3
+    assert set(report["groups"][0]) >= {"model", "system", "precision", "rows", "tpot", "ttft"}
+    assert report["overall"]["tpot"]["median"] < 0.2
+    assert report["peer"]["tpot"]["median"] < 0.1
+
+
+def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
+    costs = load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4").costs()
+    few, many = (closed_loop(costs, 3, Load(512, 64, n), NO_HOST, False, 8192) for n in (2, 32))
+    assert few.tpot_ms < many.tpot_ms
+    assert few.ttft_ms < many.ttft_ms
+    host = PublishedHost(iteration_ms=1.0, front_end_ms=10.0).costs(80)
+    slower = closed_loop(costs, 3, Load(512, 64, 2), host, False, 8192)
+    assert slower.tpot_ms > few.tpot_ms + 0.9
+    assert slower.ttft_ms > few.ttft_ms + 10.0
