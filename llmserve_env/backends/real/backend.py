@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,9 @@ from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.backends.backend import BackendMode
 from llmserve_env.backends.real.arrivals import Arrivals
 from llmserve_env.backends.real.load import Happening, LoadPlayer
-from llmserve_env.backends.real.openai_provider import OpenAIProvider
 from llmserve_env.backends.real.provider import Applied, Gauges, Provider
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
-from llmserve_env.backends.real.vllm_provider import VllmProvider
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.engine.layout import FINISHED
 from llmserve_env.errors import EpisodeStateError, ProviderError
@@ -27,7 +27,8 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.units import PS_PER_MS, PS_PER_S, s_to_ps
 from llmserve_env.workloads import sample
 
-PROVIDERS = {"openai": OpenAIProvider, "vllm": VllmProvider}
+PROVIDERS = {"openai": "openai_provider.OpenAIProvider", "vllm": "vllm_provider.VllmProvider"}
+"""Where each provider is defined; loaded when it is used, because an engine in process needs no HTTP library."""
 ON_TIME_S = 0.1
 """A step that begins this soon after the end of the last one continues its clock, without a gap between arrivals."""
 
@@ -38,10 +39,13 @@ class LiveBackend:
     mode: BackendMode = "real"
     num_episodes = 1
 
-    def __init__(self, task: Task, settings: RealSettings | None = None) -> None:
+    def __init__(
+        self, task: Task, settings: RealSettings | None = None, make: Callable[[], Provider] | None = None
+    ) -> None:
         self.task, self.settings = task, settings or RealSettings()
         self.stopped: str | None = None
-        is_metered = PROVIDERS[self.settings.provider].is_metered
+        self._make = make or partial(_provider_class(self.settings.provider), self.settings)
+        is_metered = self.settings.provider == "openai"
         self.window_budget_usd = self.settings.max_usd / task.steps if is_metered else None
         self.window_usd = self._billed_usd = 0.0
         self.book = WindowBook(task.fleet)
@@ -64,7 +68,7 @@ class LiveBackend:
     def reset(self, index: int, seed: int) -> None:
         """Start from the beginning; raises if the engine does not answer or refuses the settings."""
         self.close()
-        provider = PROVIDERS[self.settings.provider](self.settings)
+        provider = self._make()
         provider.check()
         self.provider, self.player = provider, LoadPlayer(provider, Budget(self.settings))
         requests = sample(self.task.workload, seed)
@@ -199,6 +203,12 @@ class LiveBackend:
                 "stopped": self.stopped,
             }
         }
+
+
+def _provider_class(name: str) -> Callable[[RealSettings], Provider]:
+    module, kind = PROVIDERS[name].split(".")
+    found: Callable[[RealSettings], Provider] = getattr(import_module(f"llmserve_env.backends.real.{module}"), kind)
+    return found
 
 
 def _readings(gauges: Gauges) -> dict[str, float]:

@@ -54,6 +54,11 @@ class Status:
     """Time spent in iterations since the start."""
     graph_max_tokens: int = 0
     """Largest iteration that was captured as a CUDA graph; 0 where none is."""
+    num_running: int = 0
+    num_waiting: int = 0
+    used_blocks: int = 0
+    preemptions: int = 0
+    """Since the start."""
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ class Steering:
         self._num_blocks = self._pool.num_gpu_blocks - 1
         self._withheld: list[Any] = []
         self._wanted, self._seen_ns = Wanted(), 0
-        self._iterations, self._busy_s, self._said_at_s = 0, 0.0, 0.0
+        self._iterations, self._preemptions, self._busy_s, self._said_at_s = 0, 0, 0.0, 0.0
         self._ended_at_s = 0.0
         self._open: dict[int, tuple[float, dict[str, Any]]] = {}
         """Iterations under way: when they were scheduled and what they compute."""
@@ -79,6 +79,7 @@ class Steering:
         cap = max(self._cap, len(self.running)) if self._version.cap_bounds_running else self._cap
         setattr(self, self._version.cap_attribute, cap)
         output = super().schedule(*args, **options)  # type: ignore[misc]
+        self._preemptions += len(output.preempted_req_ids or ())
         if output.total_num_scheduled_tokens:
             work = self._describe(output) if self._log is not None else {}
             self._open[id(output)] = (started_at_s, work)
@@ -205,6 +206,10 @@ class Steering:
             graph_max_tokens=self._graph_max_tokens(),
             iterations=self._iterations,
             busy_s=self._busy_s,
+            num_running=len(self.running),
+            num_waiting=len(self.waiting),
+            used_blocks=self._num_blocks - self._pool.get_num_free_blocks() - len(self._withheld),
+            preemptions=self._preemptions,
         )
         write_json(self._folder / STATUS, asdict(status))
 

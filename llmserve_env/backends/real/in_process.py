@@ -1,0 +1,140 @@
+"""A vLLM in this process, with our scheduler: requests and tokens without HTTP, knobs through the control folder.
+
+Only the control folder, numpy and vLLM itself are needed, so that an experiment can run on a machine that has little
+else. vLLM's engine core runs in a process of its own, as always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from llmserve_env.backends.real import plugin
+from llmserve_env.backends.real.plugin.llmserve_steering.control import FOLDER_VARIABLE, STATUS, WANTED
+from llmserve_env.backends.real.provider import Call, Gauges, Piece, StreamError
+from llmserve_env.backends.real.steering import Steering, prompt_ids, request_name
+
+ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
+PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
+START_TIMEOUT_S = 600.0
+
+
+class InProcessEngine:
+    """An `AsyncLLM` in an event loop and thread of its own, which serves one episode after the other."""
+
+    def __init__(self, folder: Path, **arguments: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (STATUS, WANTED):
+            (folder / name).unlink(missing_ok=True)
+        self.folder = folder
+        # The engine core is a child that inherits these.
+        os.environ[FOLDER_VARIABLE] = str(folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PLUGIN_FOLDER), os.environ.get("PYTHONPATH", "")]))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llmserve-vllm", daemon=True)
+        self._thread.start()
+        sampling = import_module("vllm.sampling_params")
+        self._sampling, self._delta = sampling.SamplingParams, sampling.RequestOutputKind.DELTA
+        self._engine: Any = self.do(self._start(arguments), START_TIMEOUT_S)
+
+    async def _start(self, arguments: dict[str, Any]) -> Any:
+        given = import_module("vllm.engine.arg_utils").AsyncEngineArgs(
+            skip_tokenizer_init=True, scheduling_policy="priority", scheduler_cls=ASYNC_SCHEDULER, **arguments
+        )
+        return import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(given)
+
+    def do(self, work: Any, timeout_s: float) -> Any:
+        """Run a coroutine in the engine's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def forget(self) -> None:
+        """Empty the prefix cache, so that one episode does not warm up the next."""
+        self.do(self._engine.reset_prefix_cache(), START_TIMEOUT_S)
+
+    async def tokens(self, name: str, prompt: list[int], output_tokens: int, priority: int) -> AsyncIterator[int]:
+        """Number of tokens each time some arrive. Runs in the caller's loop."""
+        caller, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        task = asyncio.run_coroutine_threadsafe(
+            self._generate(name, prompt, output_tokens, priority, caller, arrived), self._loop
+        )
+        try:
+            while (found := await arrived.get()) is not None:
+                if isinstance(found, BaseException):
+                    raise StreamError(f"the engine failed: {type(found).__name__}") from found
+                yield found
+        finally:
+            task.cancel()
+
+    async def _generate(
+        self, name: str, prompt: list[int], output_tokens: int, priority: int, caller: Any, arrived: Any
+    ) -> None:
+        options = self._sampling(
+            max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False, output_kind=self._delta
+        )
+        last: Any = None
+        try:
+            async for output in self._engine.generate({"prompt_token_ids": prompt}, options, name, priority=priority):
+                caller.call_soon_threadsafe(arrived.put_nowait, len(output.outputs[0].token_ids))
+        except Exception as error:
+            last = error
+        finally:
+            if not caller.is_closed():
+                caller.call_soon_threadsafe(arrived.put_nowait, last)
+
+    def close(self) -> None:
+        """Stop the engine and its loop."""
+        self._loop.call_soon_threadsafe(self._engine.shutdown)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_TIMEOUT_S)
+
+
+class InProcessProvider(Steering):
+    """One episode on an engine in this process."""
+
+    name = "vllm"
+    is_metered = False
+    limiter = None
+
+    def __init__(self, engine: InProcessEngine, *, record_iterations: bool = True) -> None:
+        super().__init__(engine.folder, record_iterations)
+        self._engine = engine
+
+    def check(self) -> None:
+        """The scheduler has said that it is there."""
+        ends_at_s = time.monotonic() + START_TIMEOUT_S
+        while not (self._folder / STATUS).exists() and time.monotonic() < ends_at_s:
+            time.sleep(0.05)
+        self.note_vocabulary()
+        self._engine.forget()
+
+    def gauges(self) -> Gauges:
+        status = self.status()
+        in_service = status.num_blocks - status.withheld_blocks
+        return Gauges(
+            queue_depth=status.num_waiting,
+            active_requests=status.num_running,
+            kv_cache_occupancy=min(status.used_blocks / max(in_service, 1), 1.0),
+            preemptions=status.preemptions,
+            drafted_tokens=0,
+            accepted_tokens=0,
+            iterations=status.iterations,
+            busy_s=status.busy_s,
+            reserved_kv_fraction=in_service / status.num_blocks,
+        )
+
+    async def stream(self, call: Call) -> AsyncIterator[Piece]:
+        prompt = prompt_ids(call, self._vocabulary)
+        priority = call.priority if self._by_priority else 0
+        used = 0
+        async for count in self._engine.tokens(request_name(call), prompt, call.output_tokens, priority):
+            used += count
+            yield Piece(count, call.prompt_tokens, used)
+
+    async def aclose(self) -> None:
+        """The engine serves the next episode as well."""
