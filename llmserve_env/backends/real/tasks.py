@@ -1,4 +1,4 @@
-"""The task that ships for real engines, beside the tasks of the catalogue."""
+"""The tasks that ship for real engines, beside those of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from llmserve_env.tasks.catalog import load_task, read_task
 from llmserve_env.tasks.task import Task
 
-TINY_SERVER = "tiny_server"
+TINY_SERVER, H200_LIVE = "tiny_server", "h200_live"
+REAL_TASKS = (TINY_SERVER, H200_LIVE)
 
 
 def data_folder() -> Path:
@@ -17,5 +18,5 @@ def data_folder() -> Path:
 
 
 def real_task(name: str) -> Task:
-    """A task by id, number or file; `tiny_server` is the one for the small model of tools/tiny_model.py."""
-    return read_task(data_folder() / f"{TINY_SERVER}.yaml") if name == TINY_SERVER else load_task(name)
+    """A task by id, number or file; `tiny_server` is for the model of tools/tiny_model.py, `h200_live` for one H200."""
+    return read_task(data_folder() / f"{name}.yaml") if name in REAL_TASKS else load_task(name)

@@ -1,0 +1,39 @@
+"""The experiment on a live engine in process: the CPU build of vLLM stands in for a card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llmserve_env.request_outcomes import Ending
+from tests.backends.real.live import options
+from tests.server.running import ROOT
+from tools.card_experiment.__main__ import main
+from tools.card_experiment.records import load
+
+pytestmark = pytest.mark.real
+
+
+def test_policies_are_played_on_a_live_engine_and_kept(tmp_path: Path) -> None:
+    engine = options(tmp_path)
+    command = [
+        str(engine.python),
+        "-m",
+        "tools.card_experiment",
+        "play",
+        "--engine",
+        "cpu",
+        "--model",
+        str(engine.model),
+    ]
+    command += ["--policy", "vllm", "heuristic", "--seeds", "1", "--windows", "8", "--out", str(tmp_path / "out")]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    records = load(tmp_path / "out")
+    assert [record.key for record in records] == [("heuristic", 1), ("vllm", 1)]
+    for record in records:
+        assert (record.requests.ending == Ending.FINISHED).sum() > 0 and record.facts["num_blocks"] > 100
+        assert len(record.windows["reward"]) == 8
+    assert main(["report", "--source", str(tmp_path / "out")]) == 0

@@ -1,0 +1,109 @@
+"""The experiment on the card, without a card: what is kept, and how the two columns are compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llmserve_env.backends.real.tasks import H200_LIVE, REAL_TASKS, real_task
+from llmserve_env.engine.knobs import KNOB, named
+from llmserve_env.env.episode import PlayedEpisode
+from llmserve_env.errors import ConfigError
+from llmserve_env.evaluation.play import play
+from llmserve_env.request_outcomes import Ending
+from tools.card_experiment.__main__ import main
+from tools.card_experiment.comparison import compare, figures_of
+from tools.card_experiment.engines import ENGINES
+from tools.card_experiment.playing import task_of
+from tools.card_experiment.policies import POLICIES, policy_of
+from tools.card_experiment.records import load, save
+from tools.card_experiment.text import as_markdown
+
+PLAN = ENGINES["cpu"]
+FACTS = {"engine": "cpu", "task": "tiny_server", "task_version": 1, "num_blocks": 511, "block_tokens": 32}
+
+
+def simulated(policy: str, seed: int, windows: int = 6) -> PlayedEpisode:
+    (played,) = play(policy_of(policy, PLAN.defaults), task_of(PLAN, windows), [seed])
+    return played
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Episodes that the simulator has played stand in for an engine's."""
+    for policy in ("vllm", "static", "heuristic"):
+        for seed in (1, 2):
+            save(tmp_path, {**FACTS, "policy": policy, "seed": seed}, simulated(policy, seed))
+    return tmp_path
+
+
+def test_the_live_tasks_offer_only_knobs_that_a_running_engine_takes() -> None:
+    task = real_task(H200_LIVE)
+    assert all(KNOB[name].live == "running" for name in task.knobs.active)
+    assert task.steps >= 60 and task.deployment.replicas == 1
+    assert {real_task(name).id for name in REAL_TASKS} == set(REAL_TASKS)
+
+
+def test_the_h200_task_is_served_in_the_simulator() -> None:
+    task = real_task(H200_LIVE)
+    (played,) = play(policy_of("vllm", ENGINES["h200"].defaults), task, [1])
+    assert named(played.trajectory.knobs)["token_budget"][0] == 8_192
+    finished = (played.requests.ending == Ending.FINISHED).mean()
+    assert finished > 0.9 and len(played.requests) > 1_000
+
+
+def test_what_is_kept_is_what_was_played(recorded: Path) -> None:
+    found = {record.key: record for record in load(recorded)}
+    assert set(found) == {(policy, seed) for policy in ("vllm", "static", "heuristic") for seed in (1, 2)}
+    record, played = found[("heuristic", 2)], simulated("heuristic", 2)
+    assert np.array_equal(record.requests.ttft_ms, played.requests.ttft_ms, equal_nan=True)
+    assert np.array_equal(record.windows["knobs"], played.trajectory.knobs[:6])
+    assert record.facts["windows"] == 6
+
+
+def test_both_columns_their_errors_and_their_order_are_reported(recorded: Path, capsys: Any) -> None:
+    assert main(["report", "--source", str(recorded), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["live"]) == set(found["simulated"]) == {"vllm", "static", "heuristic"}
+    cell = found["live"]["vllm"]["ttft_mean_ms"]
+    assert 0.0 < cell["low"] <= cell["mean"] <= cell["high"]
+    assert -1.0 <= found["spearman"] <= 1.0 or np.isnan(found["spearman"])
+    assert main(["report", "--source", str(recorded)]) == 0
+    assert "| policy | figure | on the engine | in the simulator |" in capsys.readouterr().out
+
+
+def test_an_engine_that_is_slower_than_the_simulator_shows_as_an_error(recorded: Path) -> None:
+    records = load(recorded)
+    task = task_of(PLAN, 6)
+    plain = compare(task, PLAN, records, None)
+    slow = [replace(r, requests=replace(r.requests, ttft_ms=2.0 * r.requests.ttft_ms)) for r in records]
+    late = compare(task, PLAN, slow, None)
+    for policy in plain.live:
+        assert late.live[policy]["ttft_mean_ms"].mean == pytest.approx(2 * plain.live[policy]["ttft_mean_ms"].mean)
+        assert late.errors[policy]["ttft_mean_ms"] < plain.errors[policy]["ttft_mean_ms"]
+        assert late.simulated[policy] == plain.simulated[policy]
+    assert "Means and 95 %" in as_markdown(late, 2)
+
+
+def test_a_request_is_good_only_if_it_keeps_both_promises() -> None:
+    played = simulated("vllm", 1)
+    promised = replace(played.requests, ttft_slo_ms=np.full(len(played.requests), 1e9))
+    slow = replace(promised, tpot_slo_ms=np.full(len(played.requests), 1e-6))
+    assert figures_of(promised, 0.0, 6.0)["attainment"] == 1.0
+    assert figures_of(slow, 0.0, 6.0)["attainment"] < 0.2
+
+
+def test_an_empty_folder_is_refused_with_the_way_to_fill_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tools\.card_experiment play"):
+        load(tmp_path)
+
+
+def test_the_four_policies_are_planned_for_each_engine() -> None:
+    assert POLICIES == ("vllm", "tuned", "heuristic", "ppo")
+    for plan in ENGINES.values():
+        assert set(plan.defaults) <= set(KNOB) and plan.task in REAL_TASKS

@@ -1,0 +1,9 @@
+"""Policies on a live engine and in the simulator, on the same requests: is what the simulator promises true?
+
+`python -m tools.card_experiment play` runs where the engine is and keeps what happened; `report` compares it with the
+simulator on any machine. Reading order: `engines` (what is started), `policies`, `playing`, `records` (what is kept),
+`comparison` (both columns and their differences), `text`.
+
+The machine with the engine needs vLLM and, of our own dependencies, numpy, numba, scipy, pydantic, pydantic-settings,
+PyYAML and safetensors.
+"""
