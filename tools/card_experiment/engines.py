@@ -29,7 +29,7 @@ ENGINES = {
         {
             "model": str(MODELS / "llama-3-8b"),
             "load_format": "dummy",
-            "max_num_seqs": 1_024,
+            "max_num_seqs": 512,
             "max_num_batched_tokens": 8_192,
             "max_model_len": 16_384,
             "gpu_memory_utilization": 0.9,
@@ -37,8 +37,8 @@ ENGINES = {
             "disable_log_stats": True,
         },
         {"VLLM_USE_FLASHINFER_SAMPLER": "0"},
-        # vLLM's API server on a GPU of this size.
-        {"batch_cap": 1_024, "token_budget": 8_192, "kv_budget_fraction": 1.0, "priority_routing": False},
+        # vLLM's API server on a GPU of this size takes 8,192 tokens and 1,024 sequences, which this traffic never reaches.
+        {"batch_cap": 512, "token_budget": 8_192, "kv_budget_fraction": 1.0, "priority_routing": False},
     ),
     "cpu": EnginePlan(
         TINY_SERVER,

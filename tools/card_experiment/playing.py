@@ -24,7 +24,7 @@ from tools.card_experiment.engines import EnginePlan
 from tools.card_experiment.policies import policy_of
 from tools.card_experiment.records import save
 
-UNLIMITED = {
+UNLIMITED: dict[str, Any] = {
     "max_requests_per_step": 10**6,
     "max_prompt_tokens": 10**6,
     "max_completion_tokens": 10**6,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.backends.real import plugin
+from llmserve_env.backends.real.limiter import Limiter
 from llmserve_env.backends.real.plugin.llmserve_steering.control import FOLDER_VARIABLE, STATUS, WANTED
 from llmserve_env.backends.real.provider import Call, Gauges, Piece, StreamError
 from llmserve_env.backends.real.steering import Steering, prompt_ids, request_name
@@ -23,6 +25,8 @@ from llmserve_env.backends.real.steering import Steering, prompt_ids, request_na
 ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
 START_TIMEOUT_S = 600.0
+HOST = "vllm"
+"""Installed where the engine is, and no dependency of ours."""
 
 
 class InProcessEngine:
@@ -33,21 +37,23 @@ class InProcessEngine:
         for name in (STATUS, WANTED):
             (folder / name).unlink(missing_ok=True)
         self.folder = folder
-        # The engine core is a child that inherits these.
+        # The engine core is a child that inherits these: by `fork` the path of modules, by `spawn` the environment.
+        if str(PLUGIN_FOLDER) not in sys.path:
+            sys.path.insert(0, str(PLUGIN_FOLDER))
         os.environ[FOLDER_VARIABLE] = str(folder)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PLUGIN_FOLDER), os.environ.get("PYTHONPATH", "")]))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmserve-vllm", daemon=True)
         self._thread.start()
-        sampling = import_module("vllm.sampling_params")
+        sampling = import_module(f"{HOST}.sampling_params")
         self._sampling, self._delta = sampling.SamplingParams, sampling.RequestOutputKind.DELTA
         self._engine: Any = self.do(self._start(arguments), START_TIMEOUT_S)
 
     async def _start(self, arguments: dict[str, Any]) -> Any:
-        given = import_module("vllm.engine.arg_utils").AsyncEngineArgs(
+        given = import_module(f"{HOST}.engine.arg_utils").AsyncEngineArgs(
             skip_tokenizer_init=True, scheduling_policy="priority", scheduler_cls=ASYNC_SCHEDULER, **arguments
         )
-        return import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(given)
+        return import_module(f"{HOST}.v1.engine.async_llm").AsyncLLM.from_engine_args(given)
 
     def do(self, work: Any, timeout_s: float) -> Any:
         """Run a coroutine in the engine's loop."""
@@ -99,7 +105,8 @@ class InProcessProvider(Steering):
 
     name = "vllm"
     is_metered = False
-    limiter = None
+    limiter: Limiter | None = None
+    """The engine holds the batch cap itself."""
 
     def __init__(self, engine: InProcessEngine, *, record_iterations: bool = True) -> None:
         super().__init__(engine.folder, record_iterations)
