@@ -37,7 +37,7 @@ ENGINES = {
             "disable_log_stats": True,
         },
         {"VLLM_USE_FLASHINFER_SAMPLER": "0"},
-        # vLLM's API server on a GPU of this size takes 8,192 tokens and 1,024 sequences, which this traffic never reaches.
+        # On a GPU of this size vLLM takes 8,192 tokens and 1,024 sequences, which this traffic never reaches.
         {"batch_cap": 512, "token_budget": 8_192, "kv_budget_fraction": 1.0, "priority_routing": False},
     ),
     "cpu": EnginePlan(
