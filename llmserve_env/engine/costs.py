@@ -7,7 +7,7 @@ can jump over iterations in closed form. `docs/engine.md` (Cost model) states th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_SPECULATION_DEPTH = 8
 
@@ -99,7 +99,7 @@ NO_HOST = HostCosts()
 class GpuCosts:
     """One model on one GPU, as the engine needs it."""
 
-    tiers: Mapping[int, TierCosts]
+    tiers: Mapping[int, TierCosts] = field(hash=False)
     """By the number of the tier (`engine.tiers`); replicas start with the first one."""
     draft: DraftCosts | None
     """None where no draft model is known: nothing is speculated then."""
