@@ -13,7 +13,7 @@ from benchmarks.step_cost import StepCost
 from llmserve_env.engine.deployment import MAX_RUNNING, Deployment
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION, LOG_PREEMPTION
+from llmserve_env.engine.log_layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION, LOG_PREEMPTION
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, PS_PER_US
 

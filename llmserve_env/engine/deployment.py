@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llmserve_env.engine.costs import NO_HOST, GpuCosts, HostCosts
+from llmserve_env.engine.fleet import Pool
 
 MAX_CLASSES = 8
 MAX_RUNNING = 1024
@@ -41,6 +42,10 @@ class Deployment:
     host: HostCosts = NO_HOST
     graph_max_tokens: int = 512
     """Largest iteration that was captured as a CUDA graph; larger ones are launched kernel by kernel."""
+    pools: tuple[Pool, ...] = ()
+    """A fleet that changes; `num_replicas` then counts the replicas of all pools."""
+    affinity_slack: int = -1
+    """How much more load than the least loaded replica the home of a session may have; -1 sends no request home."""
     num_blocks_override: int | None = None
     """Usable KV blocks at a budget of 1.0, when known; otherwise they follow from memory."""
 
@@ -70,6 +75,21 @@ class Deployment:
                 self.token_budget,
             ),
             (0.0 <= self.watermark_fraction < 1.0, "watermark_fraction must be in [0, 1)", self.watermark_fraction),
+            (
+                not self.pools or self.num_replicas == sum(pool.max_replicas for pool in self.pools),
+                "num_replicas must count the replicas of all pools",
+                self.num_replicas,
+            ),
+            (
+                not self.pools or self.num_prefill_replicas == 0,
+                "with pools num_prefill_replicas must be 0; give a pool the role prefill",
+                self.num_prefill_replicas,
+            ),
+            (
+                all(-1 <= pool.partner < len(self.pools) for pool in self.pools),
+                "partner must be the number of a pool",
+                [pool.partner for pool in self.pools],
+            ),
             (self.graph_max_tokens >= 0, "graph_max_tokens must be 0 or more", self.graph_max_tokens),
             (
                 1 <= len(self.waiting_room) <= MAX_CLASSES,

@@ -10,6 +10,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import Deployment
+from llmserve_env.engine.fleet import FleetOrders, FleetScript, load_script
 from llmserve_env.engine.kernels.compilation import is_compiled
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
@@ -66,11 +67,12 @@ class EngineBatch:
         *,
         step_every_iteration: bool = False,
         log_rows: int = 0,
+        script_shape: tuple[int, int] = (1, 0),
     ) -> None:
         announce_compilation()
         self.deployment = deployment
         self._tables = shared_tables(deployment, step_every_iteration or log_rows > 0)
-        self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows)
+        self.state: EngineState = new_state(deployment, num_environments, max_requests, log_rows, script_shape)
         self._pristine = shared_pristine_state(deployment, max_requests)
         self.knobs = records((num_environments,), KNOBS_DTYPE)
         self.knobs[:] = named(default_knobs(deployment))
@@ -88,9 +90,18 @@ class EngineBatch:
         self.state = self.state._replace(progress=grown.progress, requests=grown.requests)
         self._pristine = shared_pristine_state(self.deployment, num_requests)
 
-    def load(self, index: int, requests: RequestTable, seed: int) -> None:
-        """Put environment `index` at time zero with these requests to come."""
+    def load(self, index: int, requests: RequestTable, seed: int, script: FleetScript | None = None) -> None:
+        """Put environment `index` at time zero with these requests to come, and what the world does to the fleet."""
         load_requests(self.state, index, self._pristine, self.deployment, requests, seed)
+        if script is not None:
+            load_script(
+                self.state.environment[index], self.state.launch_delays[index], self.state.capacity[index], script
+            )
+
+    def order(self, index: int, orders: FleetOrders) -> None:
+        """What the next windows of environment `index` ask of each pool."""
+        self.state.pools[index]["serving_order"] = orders.serving
+        self.state.pools[index]["asleep_order"] = orders.asleep
 
     def replay_acceptance(self, per_request: list[Array]) -> None:
         """Use recorded draft verdicts (1 accepted) per request and output position instead of drawing them."""
@@ -135,9 +146,17 @@ class Engine(EngineBatch):
         *,
         step_every_iteration: bool = False,
         log_rows: int = 0,
+        script: FleetScript | None = None,
     ) -> None:
-        super().__init__(deployment, 1, len(requests), step_every_iteration=step_every_iteration, log_rows=log_rows)
-        self.load(0, requests, seed)
+        super().__init__(
+            deployment,
+            1,
+            len(requests),
+            step_every_iteration=step_every_iteration,
+            log_rows=log_rows,
+            script_shape=(1, 0) if script is None else (script.launch_delays_ps.shape[1], len(script.capacity)),
+        )
+        self.load(0, requests, seed, script)
         self._until = np.zeros(1, np.int64)
         self._rows = tuple(row.on(deployment) for row in KNOBS)
         self._in_force: ServingKnobs | None = None

@@ -9,6 +9,7 @@ import numpy as np
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET
+from llmserve_env.engine.fleet import LIFE_DTYPE
 from llmserve_env.engine.knobs import ENGINE_FIELDS
 from llmserve_env.engine.tiers import NUM_TIERS
 
@@ -67,29 +68,6 @@ ENTRY_DTYPE = np.dtype(
 beside the entries, not a property of them: its first `num_unused` places are entries to be used again.
 """
 
-LOG_ITERATION, LOG_ITEM, LOG_PREEMPTION, LOG_EMISSION, LOG_FINISH = range(5)
-LOG_DTYPE = np.dtype(
-    [
-        ("kind", "i8"),
-        ("replica", "i8"),
-        ("request", "i8"),
-        ("tokens", "i8"),
-        ("computed_before", "i8"),
-        ("drafts", "i8"),
-        ("at_ps", "i8"),
-        ("started_at_ps", "i8"),
-        ("ended_at_ps", "i8"),
-        ("free_blocks_before", "i8"),
-        ("free_blocks_after", "i8"),
-    ]
-)
-"""A row of the decision log. Every kind fills `replica`; fields that a kind does not have are 0.
-
-An iteration has its times and free blocks; `at_ps` is when it was scheduled. Its items (request, tokens,
-computed_before, drafts) and preemptions (request, at_ps) come before it. An emission has request, tokens and at_ps, a
-finish request and at_ps.
-"""
-
 TTFT_RING = 512
 RECENT_WINDOWS = 10
 """Windows that sliding figures look back over."""
@@ -110,6 +88,9 @@ DEPLOYMENT_DTYPE = np.dtype(
     [
         ("num_replicas", "i8"),
         ("num_prefill_replicas", "i8"),
+        ("num_pools", "i8"),
+        ("has_prefill_pool", "i8"),
+        ("affinity_slack", "i8"),
         ("max_model_len", "i8"),
         ("long_prefill_threshold", "i8"),
         ("chunked_prefill", "i8"),
@@ -164,6 +145,9 @@ ENVIRONMENT_DTYPE = np.dtype(
         ("reloading", "i8"),
         ("handoff_head", "i8"),
         ("judge_cursor", "i8"),
+        ("fleet_due_at_ps", "i8"),
+        ("next_change", "i8"),
+        ("num_changes", "i8"),
         ("busy_carry_ps", "i8"),
         ("ttft_count", "i8"),
         ("log_count", "i8"),
@@ -196,6 +180,8 @@ REPLICA_DTYPE = np.dtype(
         ("next_deadline_at_ps", "i8"),
         ("tier", "i8"),
         ("in_service", "i8"),
+        ("is_prefill", "i8"),
+        ("life", LIFE_DTYPE),
         ("pool_is_stale", "i8"),
         ("may_queue", "i8"),
         ("num_running", "i8"),
@@ -234,6 +220,8 @@ REQUEST_DTYPE = np.dtype(
         ("output_tokens", "i4"),
         ("priority", "i4"),
         ("prefix_blocks", "i4"),
+        ("session_root", "i4"),
+        ("padding", "i4"),
         ("prefix_stream", "i8"),
         ("own_stream", "i8"),
     ]
@@ -249,6 +237,8 @@ PROGRESS_DTYPE = np.dtype(
         ("preemptions", "i4"),
         ("next", "i4"),
         ("previous", "i4"),
+        ("home", "i4"),
+        ("spare", "i4"),
         ("status", "i1"),
         ("judged", "i1"),
         ("is_fresh", "i1"),

@@ -14,18 +14,19 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, NO_HOST, Curve, DraftCosts, TierCosts
 from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.fleet import CAPACITY_DTYPE, POOL_DTYPE, fill_pools
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
     DEPLOYMENT_DTYPE,
     ENTRY_DTYPE,
     ENVIRONMENT_DTYPE,
-    LOG_DTYPE,
     MAX_KNOTS,
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
     WINDOW_DTYPE,
 )
+from llmserve_env.engine.log_layout import LOG_DTYPE
 from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.errors import InvariantViolation
 from llmserve_env.request_table import RequestTable
@@ -51,11 +52,14 @@ class EngineState(NamedTuple):
     entries: Array
     buckets: Array
     block_table: Array
+    pools: Array
     log: Array
     requests: Array
+    launch_delays: Array
+    capacity: Array
 
 
-MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "entries", "buckets", "block_table")
+MUTABLE_FIELDS = ("environment", "replicas", "progress", "window", "entries", "buckets", "block_table", "pools")
 
 
 def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -67,6 +71,7 @@ def records(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 DEPLOYMENT_FIELDS = (
     "num_replicas",
     "num_prefill_replicas",
+    "affinity_slack",
     "max_model_len",
     "long_prefill_threshold",
     "chunked_prefill",
@@ -112,6 +117,8 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         "weight_bytes": [tier.weight_bytes for tier in tiers],
         "draft_bytes": draft.weight_bytes,
         "num_blocks_override": -1 if deployment.num_blocks_override is None else deployment.num_blocks_override,
+        "num_pools": len(deployment.pools),
+        "has_prefill_pool": any(pool.role == "prefill" for pool in deployment.pools),
         "num_classes": len(rooms),
         "waiting_room": rooms + (0,) * (MAX_CLASSES - len(rooms)),
         "step_every_iteration": step_every_iteration,
@@ -200,11 +207,19 @@ def fill_requests(rows: Array, requests: RequestTable, block_tokens: int) -> Non
     rows["prefix_blocks"] = np.where(shared, requests.prefix_tokens // block_tokens, 0)
     rows["prefix_stream"] = np.where(shared, requests.prefix_id, 0)
     private = -2 - np.arange(len(requests))
+    _, first_row, of_row = np.unique(requests.session_id, return_index=True, return_inverse=True)
+    rows["session_root"] = np.where(requests.session_id >= 0, first_row[of_row], -1)
     rows["own_stream"] = np.where(requests.session_id >= 0, num_prefixes + requests.session_id, private)
 
 
-def new_state(deployment: Deployment, num_environments: int, max_requests: int, log_rows: int = 0) -> EngineState:
-    """Zeroed arrays; `load_requests` makes an environment ready."""
+def new_state(
+    deployment: Deployment,
+    num_environments: int,
+    max_requests: int,
+    log_rows: int = 0,
+    script_shape: tuple[int, int] = (1, 0),
+) -> EngineState:
+    """Zeroed arrays; `load_requests` makes an environment ready. A script has (launches per pool, changes)."""
     e, r = num_environments, deployment.max_num_replicas
     blocks, per_request = cache_shape(deployment)
     num_buckets = 1 << max(blocks - 1, 1).bit_length() if blocks else 0
@@ -216,8 +231,11 @@ def new_state(deployment: Deployment, num_environments: int, max_requests: int, 
         entries=records((e, r, blocks), ENTRY_DTYPE),
         buckets=np.full((e, r, num_buckets), -1, np.int32),
         block_table=np.zeros((e, r, deployment.max_running, per_request), np.int32),
+        pools=records((e, len(deployment.pools)), POOL_DTYPE),
         log=records((log_rows,), LOG_DTYPE),
         requests=records((e, max_requests), REQUEST_DTYPE),
+        launch_delays=np.ones((e, len(deployment.pools), script_shape[0]), np.int64),
+        capacity=records((e, script_shape[1]), CAPACITY_DTYPE),
     )
 
 
@@ -228,7 +246,8 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     environment["reloading"] = environment["handoff_head"] = -1
     for name, value in zip(NAMES, default_knobs(deployment), strict=True):
         environment[name] = value
-    for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
+    unset = ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous", "home")
+    for name in unset:
         state.progress[0][name] = -1
     state.progress[0]["is_fresh"] = 1
     replicas = state.replicas[0]
@@ -238,6 +257,9 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     replicas["pool_is_stale"] = replicas["may_queue"] = 1
     replicas["in_service"][: deployment.num_replicas] = 1
     replicas["tier"] = deployment.costs.first_tier
+    replicas["is_prefill"][deployment.num_replicas :] = 1
+    environment["fleet_due_at_ps"] = NEVER_PS
+    fill_pools(state.pools[0], replicas, deployment.pools)
     replicas["batch"]["table_row"] = np.arange(MAX_RUNNING)
     return state
 

@@ -10,7 +10,8 @@ import pytest
 from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
-from llmserve_env.engine.layout import ABANDONED, LOG_EMISSION, LOG_FINISH, REJECTED
+from llmserve_env.engine.layout import ABANDONED, REJECTED
+from llmserve_env.engine.log_layout import LOG_EMISSION, LOG_FINISH
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.units import PS_PER_MS, PS_PER_S
 from llmserve_env.workloads import sample

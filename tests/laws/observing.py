@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from llmserve_env.engine.engine import Engine
-from llmserve_env.engine.layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION
+from llmserve_env.engine.log_layout import LOG_EMISSION, LOG_ITEM, LOG_ITERATION
 from llmserve_env.engine.state import MUTABLE_FIELDS
 from tests.engine.random_cases import Case
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from .context import Context, Counters
 from .costs import seconds_of_bytes_ps
-from .inputs import NEVER, Deployment, IterationCallback, Knobs, RecordedAcceptance, RequestColumns
+from .fleet import Fleet
+from .inputs import NEVER, Deployment, IterationCallback, Knobs, Orders, RecordedAcceptance, RequestColumns, Script
 from .replica import Replica
 from .request import REJECTED, Request
 
@@ -50,6 +51,7 @@ class ReferenceEngine:
         seed: int,
         recorded_acceptance: RecordedAcceptance | None = None,
         on_iteration: IterationCallback | None = None,
+        script: Script | None = None,
     ) -> None:
         if not deployment.chunked_prefill and deployment.token_budget < deployment.max_model_len:
             raise ValueError(
@@ -74,6 +76,9 @@ class ReferenceEngine:
         self.reloading: Replica | None = None
         self.split_is_up = False
         self.split_ready_at_ps: int | None = None
+        self.fleet = None if script is None else Fleet(self.context, script, self.base, self._evacuate, self._reroute)
+        self.latest_of_session: dict[int, int] = {}
+        """The replica at which the latest request of a session last waited."""
 
     @property
     def replicas(self) -> list[Replica]:
@@ -85,24 +90,31 @@ class ReferenceEngine:
         """Totals since the start."""
         return self.context.counters
 
-    def advance(self, knobs: Knobs, until_ps: int) -> None:
-        """Apply the knobs, then serve until `until_ps`."""
+    def advance(self, knobs: Knobs, until_ps: int, orders: Orders | None = None) -> None:
+        """Apply the knobs and orders, then serve until `until_ps`."""
         self.context.knobs = knobs
         self.target_tier = knobs.quantization_tier
         self._reload_next(self.now_ps)
         self._apply_split(knobs.prefill_decode_split)
+        if self.fleet is not None and orders is not None:
+            self.fleet.obey(orders, self.now_ps)
+            self._forget_reload(self.now_ps)
         while True:
             t = min(self._next_event_at(), until_ps)
-            for replica in self.prefill:
-                replica.advance(t)
+            for replica in self.replicas:
+                if replica.is_prefill:
+                    replica.advance(t)
             # Hand-offs made on the way are events themselves, and may come before `t`.
             t = min(self._next_event_at(), t)
-            for replica in self.base:
-                replica.advance(t)
+            for replica in self.replicas:
+                if not replica.is_prefill:
+                    replica.advance(t)
             if t == until_ps:
                 break
             self._handle_one_event(t)
         self.now_ps = until_ps
+        if self.fleet is not None:
+            self.fleet.close(until_ps)
 
     def _next_event_at(self) -> int:
         times = [NEVER]
@@ -110,6 +122,8 @@ class ReferenceEngine:
             times.append(self.split_ready_at_ps)
         if self.reloading is not None:
             times.append(self.reloading.available_at_ps)
+        if self.fleet is not None:
+            times.append(self.fleet.next_event_at())
         times += [at_ps for at_ps, _, _ in self.context.handoffs]
         if self.next_arrival < len(self.requests):
             times.append(self.requests[self.next_arrival].arrival_at_ps + self.context.deployment.host.front_end_ps)
@@ -121,12 +135,15 @@ class ReferenceEngine:
         elif self.reloading is not None and self.reloading.available_at_ps == t:
             self.reloading = None
             self._reload_next(t)
+        elif self.fleet is not None and self.fleet.next_event_at() == t:
+            self.fleet.handle_event(t, self.target_tier)
+            self._forget_reload(t)
         elif self.context.handoffs and min(self.context.handoffs)[0] == t:
             handoff = min(self.context.handoffs)
             self.context.handoffs.remove(handoff)
             request = handoff[2]
             request.transferred = True
-            self._route(request, t, self.base).enqueue(request, t)
+            self._place(request, t, self._decoders())
         else:
             request = self.requests[self.next_arrival]
             self.next_arrival += 1
@@ -134,25 +151,61 @@ class ReferenceEngine:
 
     def _arrive(self, request: Request, t: int) -> None:
         replica = self._route(request, t, self._candidates(request))
-        if replica.num_fresh_waiting(request.priority) >= self.deployment.waiting_room[request.priority]:
-            request.status = REJECTED
-            request.finished_at_ps = t
-            self.counters.rejected += 1
+        if (
+            replica is None
+            or replica.num_fresh_waiting(request.priority) >= self.deployment.waiting_room[request.priority]
+        ):
+            self._reject(request, t)
         else:
-            replica.enqueue(request, t)
+            self._enqueue(replica, request, t)
+
+    def _reject(self, request: Request, t: int) -> None:
+        request.status = REJECTED
+        request.finished_at_ps = t
+        self.counters.rejected += 1
+
+    def _enqueue(self, replica: Replica, request: Request, t: int) -> None:
+        replica.enqueue(request, t)
+        if request.session_id >= 0:
+            self.latest_of_session[request.session_id] = replica.index
+
+    def _place(self, request: Request, t: int, candidates: list[Replica]) -> None:
+        """Let a request that has been served before wait somewhere else."""
+        replica = self._route(request, t, candidates)
+        if replica is None:
+            self._reject(request, t)
+        else:
+            self._enqueue(replica, request, t)
+
+    def _decoders(self) -> list[Replica]:
+        return [replica for replica in self.replicas if not replica.is_prefill and replica.in_service]
 
     def _candidates(self, request: Request) -> list[Replica]:
-        return self.prefill if request.fresh and self.split_is_up else self.base
+        prefill = [replica for replica in self.replicas if replica.is_prefill and replica.in_service]
+        return prefill if request.fresh and prefill else self._decoders()
 
-    def _route(self, request: Request, t: int, candidates: list[Replica]) -> Replica:
+    def _route(self, request: Request, t: int, candidates: list[Replica]) -> Replica | None:
+        if not candidates:
+            return None
         available = [replica for replica in candidates if replica.available_at_ps <= t]
-        return min(available or candidates, key=lambda replica: (replica.load, replica.index))
+        best = min(available or candidates, key=lambda replica: (replica.load, replica.index))
+        slack, home = self.deployment.affinity_slack, self.latest_of_session.get(request.session_id)
+        near = [replica for replica in available if replica.index == home]
+        return near[0] if near and slack >= 0 and near[0].load <= best.load + slack else best
 
     def _evacuate(self, replica: Replica, t: int) -> None:
         for request in replica.evacuate():
             candidates = self._candidates(request)
             others = [candidate for candidate in candidates if candidate is not replica]
-            self._route(request, t, others or candidates).enqueue(request, t)
+            self._place(request, t, others or candidates)
+
+    def _reroute(self, replica: Replica, t: int) -> None:
+        """Let the waiting requests of a replica that leaves service wait elsewhere, if another can take them."""
+        for request in sorted(replica.waiting, key=lambda r: (r.arrival_at_ps, r.id)):
+            target = self._route(request, t, self._candidates(request))
+            if target is not None:
+                replica.waiting.remove(request)
+                self._enqueue(target, request, t)
 
     def _reload_next(self, t: int) -> None:
         """Start reloading the lowest-index replica of another tier, unless one is reloading."""
@@ -189,7 +242,7 @@ class ReferenceEngine:
             fresh = [request for request in replica.waiting if request.fresh]
             for request in sorted(fresh, key=lambda r: (r.arrival_at_ps, r.id)):
                 replica.waiting.remove(request)
-                self._route(request, t, self.prefill).enqueue(request, t)
+                self._place(request, t, self.prefill)
         self._reload_next(t)
 
     def _take_split_down(self, t: int) -> None:
@@ -198,7 +251,10 @@ class ReferenceEngine:
             replica.in_service = False
         for replica in self.prefill:
             self._evacuate(replica, t)
-        # A replica that left service needs no weights, so the next one starts to reload.
+        self._forget_reload(t)
+
+    def _forget_reload(self, t: int) -> None:
+        """A replica that left service needs no weights, so the next one starts to reload."""
         if self.reloading is not None and not self.reloading.in_service:
             self.reloading = None
             self._reload_next(t)

@@ -21,6 +21,45 @@ RecordedAcceptance = Sequence[NDArray[np.uint8]]
 """Per request, per output position: 1 where a draft for that position was accepted."""
 
 
+class PoolSpec(Protocol):
+    """Replicas that come and go."""
+
+    @property
+    def max_replicas(self) -> int: ...
+    @property
+    def initial(self) -> int: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def wake_ps(self) -> int: ...
+    @property
+    def drain_limit_ps(self) -> int: ...
+    @property
+    def notice_ps(self) -> int: ...
+    @property
+    def partner(self) -> int: ...
+    @property
+    def flip_ps(self) -> int: ...
+
+
+class Script(Protocol):
+    """What the world does to a fleet."""
+
+    @property
+    def launch_delays_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def capacity(self) -> NDArray[np.void]: ...
+
+
+class Orders(Protocol):
+    """What a window asks of each pool."""
+
+    @property
+    def serving(self) -> tuple[int, ...]: ...
+    @property
+    def asleep(self) -> tuple[int, ...]: ...
+
+
 class Deployment(Protocol):
     """A fixed set of replicas and their limits."""
 
@@ -68,6 +107,10 @@ class Deployment(Protocol):
     def graph_max_tokens(self) -> int: ...
     @property
     def num_blocks_override(self) -> int | None: ...
+    @property
+    def pools(self) -> tuple[PoolSpec, ...]: ...
+    @property
+    def affinity_slack(self) -> int: ...
 
 
 class Knobs(Protocol):

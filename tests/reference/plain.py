@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, NO_HOST, Curve, DraftCosts, GpuCosts, HostCosts, TierCosts
+from llmserve_env.engine.fleet import Pool
 
 from .inputs import NEVER
 
@@ -72,6 +73,8 @@ class PlainDeployment:
     host: HostCosts = NO_HOST
     graph_max_tokens: int = 512
     num_blocks_override: int | None = 1000
+    pools: tuple[Pool, ...] = ()
+    affinity_slack: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def emit(sim, r, i, end):
         finish(sim, q, end, sim.replicas[r].tier)
         if sim.log.size > 0:
             log_finish(sim, r, end, q)
-    elif r >= deployment.num_replicas:
+    elif sim.replicas[r].is_prefill:
         hand_off(sim, q, emitted + tokens, prompt + emitted, end)
     else:
         return False

@@ -6,7 +6,7 @@ Callers ask first whether there is a log (`sim.log.size > 0`), which keeps the f
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import rare_kernel
-from llmserve_env.engine.layout import LOG_EMISSION, LOG_FINISH, LOG_ITEM, LOG_ITERATION, LOG_PREEMPTION
+from llmserve_env.engine.log_layout import LOG_EMISSION, LOG_FINISH, LOG_ITEM, LOG_ITERATION, LOG_PREEMPTION
 
 
 @rare_kernel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import entry_point, kernel
-from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, open_split
+from llmserve_env.engine.kernels.fleet import change_fleet, obey_orders, settle_fleet
+from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, forget_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
 from llmserve_env.engine.kernels.routing import arrive, hand_over
 from llmserve_env.engine.kernels.view import Sim
@@ -11,7 +12,7 @@ from llmserve_env.engine.kernels.window import close_window, open_window
 from llmserve_env.engine.layout import SPLIT_STARTING, SPLIT_UP
 from llmserve_env.units import NEVER_PS
 
-NONE, READY, RELOADED, HANDOFF, ARRIVAL = range(5)
+NONE, READY, RELOADED, FLEET, HANDOFF, ARRIVAL = range(6)
 
 
 @kernel
@@ -23,6 +24,8 @@ def next_event(sim):
         at, kind = environment.split_ready_at_ps, READY
     if environment.reloading >= 0 and sim.replicas[environment.reloading].available_at_ps < at:
         at, kind = sim.replicas[environment.reloading].available_at_ps, RELOADED
+    if environment.fleet_due_at_ps < at:
+        at, kind = environment.fleet_due_at_ps, FLEET
     if environment.handoff_head >= 0 and sim.progress[environment.handoff_head].handoff_at_ps < at:
         at, kind = sim.progress[environment.handoff_head].handoff_at_ps, HANDOFF
     if environment.next_arrival < environment.num_requests:
@@ -48,7 +51,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
 
     `advance_replica` is called in one place only, because it is inlined with everything it calls.
     """
-    num_base, num_all = tables.deployment[0].num_replicas, state.replicas.shape[1]
+    num_replicas = state.replicas.shape[1]
     num_faults = 0
     for e in range(state.environment.shape[0]):
         sim = Sim(
@@ -61,23 +64,28 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
             state.entries[e],
             state.buckets[e],
             state.block_table[e],
+            state.pools[e],
+            state.launch_delays[e],
+            state.capacity[e],
             state.log,
             tables.recorded,
         )
         environment, until = sim.environment, until_ps[e]
         open_window(sim)
         apply_knobs(sim, knobs[e])
+        if sim.deployment.num_pools > 0:
+            obey_orders(sim, environment.now_ps)
+            forget_reload(sim, environment.now_ps)
         while not environment.fault:
             # Prefill replicas go first: they may hand requests over before the next event.
             # Base replicas then wait for the next event that concerns them.
-            is_split = 1 if environment.split == SPLIT_UP else 0
-            for prefill_first in range(is_split, -1, -1):
+            is_split = 1 if environment.split == SPLIT_UP or sim.deployment.has_prefill_pool else 0
+            for is_prefill in range(is_split, -1, -1):
                 at, kind = next_event(sim)
-                if prefill_first or not is_split or kind != ARRIVAL or at >= until:
-                    first = num_base if prefill_first else 0
-                    stop = num_base if is_split and not prefill_first else num_all
-                    for r in range(first, stop):
-                        if not is_settled(sim, r, min(at, until)):
+                if is_prefill or environment.split != SPLIT_UP or kind != ARRIVAL or at >= until:
+                    for r in range(num_replicas):
+                        is_next = not is_split or sim.replicas[r].is_prefill == is_prefill
+                        if is_next and not is_settled(sim, r, min(at, until)):
                             advance_replica(sim, r, min(at, until))
             if at >= until:
                 break
@@ -88,9 +96,14 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
                 hand_over(sim, environment.handoff_head)
             elif kind == RELOADED:
                 finish_reload(sim, at)
+            elif kind == FLEET:
+                change_fleet(sim, at)
+                forget_reload(sim, at)
             else:
                 open_split(sim, at)
         environment.now_ps = until
+        if sim.deployment.num_pools > 0:
+            settle_fleet(sim, until)
         close_window(sim)
         num_faults += environment.fault
     return num_faults

@@ -148,7 +148,7 @@ def measure_fleet(environment, window, replicas, out):
     out.active_requests = active
     out.kv_cache_occupancy = used / blocks if blocks > 0 else 0.0
     out.available_replicas = up
-    out.tier_progress = on_tier / serving
+    out.tier_progress = on_tier / serving if serving > 0 else 1.0
     out.split = 0.0 if environment.split == SPLIT_OFF else (1.0 if environment.split == SPLIT_UP else 0.5)
     out.peak_memory_gb = window.peak_memory_bytes / BYTES_PER_GB
     out.busy_gpu_s = window.busy_ps / PS_PER_S

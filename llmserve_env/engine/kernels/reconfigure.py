@@ -54,6 +54,13 @@ def finish_reload(sim, at_ps):
 
 
 @rare_kernel
+def forget_reload(sim, at_ps):
+    """A replica that left service needs no weights, so the next one starts to reload."""
+    if sim.environment.reloading >= 0 and not sim.replicas[sim.environment.reloading].in_service:
+        finish_reload(sim, at_ps)
+
+
+@rare_kernel
 def set_split(sim, is_on):
     """Request prefill replicas, cancel the request, or send them away."""
     deployment, environment = sim.deployment, sim.environment
@@ -70,8 +77,7 @@ def set_split(sim, is_on):
         for r in range(deployment.num_replicas, sim.replicas.shape[0]):
             evacuate(sim, r, at)
             sim.replicas[r].free_at_ps = at
-        if environment.reloading >= deployment.num_replicas:
-            finish_reload(sim, at)
+        forget_reload(sim, at)
 
 
 @rare_kernel
@@ -86,5 +92,5 @@ def open_split(sim, at_ps):
         replica.free_at_ps = replica.available_at_ps = at_ps
         replica.pool_is_stale = 1
     for r in range(deployment.num_replicas):
-        move_waiting(sim, r, at_ps, True)
+        move_waiting(sim, r, at_ps, True, False)
     roll(sim, at_ps)

@@ -10,16 +10,15 @@ from llmserve_env.engine.kernels.queues import dequeue, enqueue, is_before, queu
 from llmserve_env.engine.kernels.recording import count_arrival, reject
 from llmserve_env.engine.kernels.restart import lose_iterations
 from llmserve_env.engine.kernels.slots import drop_slot
-from llmserve_env.engine.layout import SPLIT_UP
 
 
 @kernel
-def least_loaded(sim, first, stop, at_ps, excluded):
-    """The in-service replica in [first, stop) with the fewest requests, available ones first; -1 if there is none."""
+def least_loaded(sim, is_prefill, at_ps, excluded):
+    """The in-service replica of this role with the fewest requests, available ones first; -1 if there is none."""
     best, best_load, best_is_up = -1, 0, False
-    for r in range(first, stop):
+    for r in range(sim.replicas.shape[0]):
         replica = sim.replicas[r]
-        if r == excluded or not replica.in_service:
+        if r == excluded or not replica.in_service or replica.is_prefill != is_prefill:
             continue
         load = replica.num_running + replica.num_waiting
         is_up = replica.available_at_ps <= at_ps
@@ -28,15 +27,62 @@ def least_loaded(sim, first, stop, at_ps, excluded):
     return best
 
 
+@rare_kernel
+def has_prefill_replica(sim):
+    """Whether a prefill replica is in service."""
+    found = 0
+    for r in range(sim.replicas.shape[0]):
+        found += sim.replicas[r].is_prefill and sim.replicas[r].in_service
+    return found > 0
+
+
+@rare_kernel
+def home_of(sim, q, best, is_prefill, at_ps, excluded):
+    """The replica that a session is at home at, if it may take request q there; otherwise `best`."""
+    root = sim.requests[q].session_root
+    home = np.int64(sim.progress[root].home) if root >= 0 else -1
+    if home < 0 or home == excluded:
+        return best
+    near, far = sim.replicas[home], sim.replicas[best]
+    if not near.in_service or near.is_prefill != is_prefill or near.available_at_ps > at_ps:
+        return best
+    more = near.num_running + near.num_waiting - far.num_running - far.num_waiting
+    return home if more <= sim.deployment.affinity_slack else best
+
+
 @kernel
 def route(sim, q, at_ps, excluded):
-    """The replica for request q; `excluded` only when no other can take it."""
-    deployment = sim.deployment
-    first, stop = 0, deployment.num_replicas
-    if sim.progress[q].is_fresh and sim.environment.split == SPLIT_UP:
-        first, stop = deployment.num_replicas, deployment.num_replicas + deployment.num_prefill_replicas
-    r = least_loaded(sim, first, stop, at_ps, excluded)
-    return r if r >= 0 else excluded
+    """The replica for request q; `excluded` only when no other can take it; -1 if none is in service."""
+    is_prefill = 1 if sim.progress[q].is_fresh and has_prefill_replica(sim) else 0
+    r = least_loaded(sim, is_prefill, at_ps, excluded)
+    if (
+        r < 0
+        and excluded >= 0
+        and sim.replicas[excluded].in_service
+        and sim.replicas[excluded].is_prefill == is_prefill
+    ):
+        return excluded
+    if r >= 0 and sim.deployment.affinity_slack >= 0:
+        return home_of(sim, q, r, is_prefill, at_ps, excluded)
+    return r
+
+
+@kernel
+def set_home(sim, r, q):
+    """The session of request q is at home at replica r."""
+    root = sim.requests[q].session_root
+    if root >= 0:
+        sim.progress[root].home = r
+
+
+@kernel
+def send(sim, r, q, at_ps):
+    """Let request q wait at replica r, which is its session's home from now on; without a replica it is refused."""
+    if r < 0:
+        reject(sim, q, at_ps)
+        return
+    enqueue(sim, r, q, at_ps)
+    set_home(sim, r, q)
 
 
 @kernel
@@ -45,10 +91,10 @@ def arrive(sim, q):
     at, k = sim.requests[q].arrival_at_ps + sim.deployment.front_end_ps, sim.requests[q].priority
     count_arrival(sim, q)
     r = route(sim, q, at, -1)
-    if sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
+    if r >= 0 and sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
         reject(sim, q, at)
     else:
-        enqueue(sim, r, q, at)
+        send(sim, r, q, at)
 
 
 @rare_kernel
@@ -60,24 +106,29 @@ def evacuate(sim, r, at_ps):
         q = drop_slot(sim, r, 0, at_ps)
         sim.progress[q].preemptions += 1
         sim.window.preemptions += 1
-        enqueue(sim, route(sim, q, at_ps, r), q, at_ps)
+        send(sim, route(sim, q, at_ps, r), q, at_ps)
     if sim.deployment.prefix_caching:
         forget_all(sim, r)
-    move_waiting(sim, r, at_ps, False)
+    move_waiting(sim, r, at_ps, False, True)
 
 
 @rare_kernel
-def move_waiting(sim, r, at_ps, only_fresh):
-    """Route replica r's waiting requests again, in (arrival, id) order."""
+def move_waiting(sim, r, at_ps, only_fresh, is_evacuated):
+    """Route replica r's waiting requests again, in (arrival, id) order.
+
+    Those that no replica can take stay here, or are refused if this one is evacuated.
+    """
     pending = sim.replicas[r].num_waiting
     q = queue_head(sim, r, False)
     for _ in range(pending):
         following = next_waiting(sim, r, q)
         if sim.progress[q].is_fresh or not only_fresh:
             target = route(sim, q, at_ps, r)
-            if target != r:
+            if target == r:
+                set_home(sim, r, q)
+            elif target >= 0 or is_evacuated:
                 dequeue(sim, r, q)
-                enqueue(sim, target, q, at_ps)
+                send(sim, target, q, at_ps)
         q = following
 
 
@@ -100,4 +151,4 @@ def hand_over(sim, q):
     at = sim.progress[q].handoff_at_ps
     sim.environment.handoff_head = sim.progress[q].next
     sim.progress[q].handoff_at_ps = -1
-    enqueue(sim, least_loaded(sim, 0, sim.deployment.num_replicas, at, -1), q, at)
+    send(sim, route(sim, q, at, -1), q, at)

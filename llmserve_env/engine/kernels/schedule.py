@@ -70,7 +70,7 @@ def plain_decodes(sim, r):
     deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
     if deployment.step_every_iteration or sim.environment.speculation_depth > 0 or replica.num_stalled > 0:
         return 0, 0, 0
-    if deployment.async_scheduling and (r >= deployment.num_replicas or has_drafts_in_flight(replica)):
+    if deployment.async_scheduling and (replica.is_prefill or has_drafts_in_flight(replica)):
         return 0, 0, 0
     plain = replica.num_running
     spare = replica.num_blocks - replica.used_blocks
@@ -148,7 +148,7 @@ def schedule_running(sim, r, at_ps, iteration, threshold, budget, first):
     deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
     depth = sim.environment.speculation_depth
     lookahead = lookahead_tokens(sim)
-    is_prefill_replica = r >= deployment.num_replicas
+    is_prefill_replica = replica.is_prefill
     preempted = 0
     i = first
     while i < replica.num_running and budget > 0:

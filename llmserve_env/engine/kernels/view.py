@@ -34,6 +34,12 @@ class Sim(NamedTuple):
     """[replica, bucket]: the first entry of each hash chain, or -1; empty without prefix caching."""
     block_table: Array
     """[replica, table row, position]: entries of the shared blocks that a running request holds."""
+    pools: Array
+    """[pool] of POOL_DTYPE; empty without a fleet that changes."""
+    launch_delays: Array
+    """[pool, launch]: how long each launch takes, negative where it fails; only read."""
+    capacity: Array
+    """[change] of CAPACITY_DTYPE; only read."""
     log: Array
     """[row] of LOG_DTYPE; empty unless a log is wanted."""
     recorded: Array

@@ -42,7 +42,7 @@ def close_window(sim):
     for r in range(sim.replicas.shape[0]):
         replica = sim.replicas[r]
         carry += busy_after_ps(sim.deployment, replica, now)
-        is_billed = r < sim.deployment.num_replicas or environment.split != SPLIT_OFF
+        is_billed = replica.in_service or (replica.is_prefill and environment.split != SPLIT_OFF)
         if is_billed:
             window.in_service_ps += length
             window.reserved_byte_ms += replica.reserved_bytes * (length // PS_PER_MS)
