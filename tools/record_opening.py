@@ -81,7 +81,7 @@ def opening() -> dict[str, Any]:
         "made_by": "python -m tools.record_opening",
         "task": task_info(task).model_dump(),
         "seed": SEED,
-        "action_schema": ServeAction.model_json_schema(),
+        "action_schema": {"properties": ServeAction.model_json_schema()["properties"]},
         "agents": [one.model_dump() for one in available_agents(TASK) if one.name in AGENTS],
         "lanes": [recorded(name, task, SEED) for name in AGENTS],
     }
