@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -44,9 +48,33 @@ class EngineSnapshot:
         return sum(array.nbytes for array in self.arrays)
 
 
-# Every batch of a deployment reads the same arrays, so a process keeps one copy for all of them.
-shared_tables = lru_cache(maxsize=32)(engine_tables)
-shared_pristine_state = lru_cache(maxsize=32)(pristine_state)
+T = TypeVar("T")
+MAX_SHARED = 32
+"""Deployments whose arrays are kept; a large fleet's take megabytes."""
+
+
+class _PerDeployment(Generic[T]):
+    """Arrays that every batch of a deployment only reads, made once: all episodes of a task share its deployment."""
+
+    def __init__(self, make: Callable[..., T]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._kept: OrderedDict[tuple[int, int], tuple[Deployment, T]] = OrderedDict()
+
+    def __call__(self, deployment: Deployment, detail: int) -> T:
+        # By identity, because comparing all cost curves would take longer than the arrays save.
+        key = (id(deployment), detail)
+        with self._lock:
+            kept, found = self._kept.pop(key, (None, None))
+            if kept is not deployment or found is None:
+                found = self._make(deployment, detail)
+            self._kept[key] = (deployment, found)
+            if len(self._kept) > MAX_SHARED:
+                self._kept.popitem(last=False)
+        return found
+
+
+shared_tables = _PerDeployment(engine_tables)
+shared_pristine_state = _PerDeployment(pristine_state)
 
 
 @cache
