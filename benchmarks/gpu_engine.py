@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
-from benchmarks.recorded_host import host_of
+from benchmarks.recorded_host import host_of, products_of
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import MAX_RUNNING, Deployment
 from llmserve_env.engine.engine import Engine
@@ -125,16 +125,23 @@ def changed(knobs: ServingKnobs, limits: Mapping[str, int], num_blocks: int) -> 
 
 
 def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
-    """A host fitted to the other bf16 runs of the model; the shipped one where they are too few."""
+    """A host fitted to the other bf16 runs of the model; the shipped one where they are too few.
+
+    What the engine's FP8 products take is that of the shipped host, or of the folder's other FP8 runs where their GPU
+    times were recorded.
+    """
+    tiers = load_profile(profile_name(run)).costs().tiers
     others = [one for one in runs if one.name != run.name and (one.weights, one.model) == ("bf16", run.model)]
+    shipped = load_host(SHIPPED_HOST)
     try:
-        return host_of(others, load_profile(profile_name(run)).costs().tiers[0], "other_runs") if others else _shipped()
+        host = host_of(others, tiers[TIER_NUMBERS["FP16"]], "other_runs") if others else shipped
     except ProfileError:
-        return _shipped()
-
-
-def _shipped() -> Host:
-    return load_host(SHIPPED_HOST)
+        host = shipped
+    if run.weights != "fp8":
+        return host
+    timed = [one for one in runs if one.name != run.name and one.weights == "fp8" and "gpu_ms" in one.steps]
+    fp8 = products_of(timed, tiers[TIER_NUMBERS["FP8"]], host) if timed else shipped.products["FP8"]
+    return host.model_copy(update={"products": {"FP8": fp8}})
 
 
 def errors_of(run: GpuRun, host: Host) -> dict[str, float]:

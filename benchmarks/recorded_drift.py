@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from benchmarks.markdown import markdown_table
 from benchmarks.recorded_host import profile_ms
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.profiles import load_profile
 
 GPU_BINDS = 1.3
@@ -23,7 +24,8 @@ def row_of(run: GpuRun) -> list[str]:
     chosen = steps["tokens"] > run.options["cuda_graph_max_tokens"]
     launch_ms = 1e3 * (steps["t_launch_end"] - steps["t_sched"])[chosen]
     launch_ms = launch_ms[np.isfinite(launch_ms)]
-    by_profile = sum(profile_ms(load_profile("h200-141gb.llama-3-8b").costs().tiers[0], steps))
+    tiers = load_profile("h200-141gb.llama-3-8b").costs().tiers
+    by_profile = sum(profile_ms(tiers[TIER_NUMBERS["FP8" if run.weights == "fp8" else "FP16"]], steps))
     bound = chosen & (steps["gpu_ms"] > GPU_BINDS * 1e3 * (steps["t_launch_end"] - steps["t_sched"]))
     ratio = f"{np.median((steps['gpu_ms'] / by_profile)[bound]):.2f}" if bound.any() else "-"
     quantiles = [f"{ms:.1f}" for ms in np.quantile(launch_ms, [0.1, 0.5, 0.9])]
@@ -31,8 +33,8 @@ def row_of(run: GpuRun) -> list[str]:
 
 
 def main() -> None:
-    """Print one row per bf16 run."""
-    rows = [row_of(run) for run in read_gpu_runs(RECORDINGS) if run.weights == "bf16"]
+    """Print one row per run."""
+    rows = [row_of(run) for run in read_gpu_runs(RECORDINGS)]
     header = ["run", "no graph", "launch p10, ms", "p50", "p90", "GPU binds", "GPU time / profile, median"]
     print(markdown_table(header, rows))
 

@@ -12,13 +12,19 @@ import numpy as np
 from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import Curve, TierCosts
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.profiles import load_profile
-from llmserve_env.profiles.host import Host, save_host
-from llmserve_env.profiles.host_fitting import IterationLog, fit_host
+from llmserve_env.profiles.host import Host, TokenTimes, save_host
+from llmserve_env.profiles.host_fitting import DIGITS, MIN_ITERATIONS, IterationLog, fit_host
 from llmserve_env.units import PS_PER_MS
 
+GPU_BINDS = 1.2
+"""GPU time of so many launches is not waiting for kernels."""
 FRONT_END_MS = np.arange(0.0, 10.0, 0.05)
 """Delays that are tried for the front end."""
+DECODE_TOKENS = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 24), (25, 32), (33, 48), (49, 64), (65, 96), (97, 128))
+LARGE_TOKENS = (1500, 2048)
+"""Iterations by their tokens, where the GPU's time shows: decodes alone, and prefills that no launch holds up."""
 MAX_ANSWER_MS = 100.0
 """A request whose answer seems to take longer was not counted with its own iteration."""
 
@@ -96,6 +102,32 @@ def host_of(runs: Sequence[GpuRun], tier: TierCosts, name: str) -> Host:
     )
 
 
+def products_of(runs: Sequence[GpuRun], tier: TierCosts, host: Host) -> TokenTimes:
+    """GPU time of the engine's products beyond the profile's tier, as medians over iterations of about equal size."""
+    tokens, extra, is_decode, is_large = (
+        np.concatenate(part) for part in zip(*(_extra(r, tier, host) for r in runs), strict=True)
+    )
+    knots, times = [], []
+    for low, high in (*DECODE_TOKENS, LARGE_TOKENS):
+        chosen = (tokens >= low) & (tokens <= high) & (is_large if (low, high) == LARGE_TOKENS else is_decode)
+        if chosen.sum() >= MIN_ITERATIONS:
+            # A graph is replayed at its captured size, so a band begins with its first size and ends with its last.
+            knots += sorted({low, high})
+            times += [round(float(np.median(extra[chosen])), DIGITS)] * len({low, high})
+    return TokenTimes(tokens=tuple(knots), ms=tuple(times))
+
+
+def _extra(run: GpuRun, tier: TierCosts, host: Host) -> tuple[Array, Array, Array, Array]:
+    """(tokens, GPU time beyond the profile's, decodes after a decode, iterations that the GPU bound) of a run."""
+    steps = run.steps
+    by_profile, attention = profile_ms(tier, steps)
+    sampling = host.sampling.base_ms + host.sampling.per_sequence_ms * steps["reqs"]
+    extra = steps["gpu_ms"] - by_profile - host.decode_attention * attention - sampling
+    decodes = steps["prefill_tokens"] == 0
+    launch_ms = 1e3 * (steps["t_launch_end"] - steps["t_sched"])
+    return steps["tokens"], extra, decodes & np.roll(decodes, 1), steps["gpu_ms"] > GPU_BINDS * launch_ms
+
+
 def front_end_ms(runs: Sequence[GpuRun]) -> float:
     """The delay that agrees with most requests: each was visible to one scheduling and not to the one before."""
     at_least, at_most = (np.concatenate(side) for side in zip(*map(_visible_ms, runs), strict=True))
@@ -134,9 +166,14 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, default=RECORDINGS, metavar="DIR", help="folder of recorded runs")
     parser.add_argument("--save", metavar="NAME", help="write it to the shipped hosts under this name")
     arguments = parser.parse_args()
-    runs = [run for run in read_gpu_runs(arguments.truth) if (run.weights, run.model) == ("bf16", "llama-3-8b")]
-    tier = load_profile("h200-141gb.llama-3-8b").costs().tiers[0]
-    host = host_of(runs, tier, arguments.save or "recorded")
+    runs = [run for run in read_gpu_runs(arguments.truth) if run.model == "llama-3-8b"]
+    tiers = load_profile("h200-141gb.llama-3-8b").costs().tiers
+    host = host_of(
+        [run for run in runs if run.weights == "bf16"], tiers[TIER_NUMBERS["FP16"]], arguments.save or "recorded"
+    )
+    timed = [run for run in runs if run.weights == "fp8" and "gpu_ms" in run.steps]
+    if timed:
+        host = host.model_copy(update={"products": {"FP8": products_of(timed, tiers[TIER_NUMBERS["FP8"]], host)}})
     if arguments.save:
         save_host(host)
     print(json.dumps(host.model_dump(mode="json"), indent=2))

@@ -80,6 +80,13 @@ def test_a_run_is_never_simulated_beside_a_host_fitted_to_itself() -> None:
     assert host_for(run, [run]) == load_host(SHIPPED_HOST)
 
 
+def test_an_fp8_run_never_sees_its_own_gpu_times() -> None:
+    runs = [RUNS[name] for name in ("f_light_1", "f_mixed_1", "s_light_1", "s_mixed_1")]
+    light = RUNS["f_light_1"]
+    disturbed = replace(light, steps={**light.steps, "gpu_ms": 3.0 * light.steps["gpu_ms"]})
+    assert host_for(disturbed, [disturbed, *runs[1:]]) == host_for(light, runs)
+
+
 def test_with_a_host_the_simulator_is_within_a_few_per_cent() -> None:
     runs, skipped = measure(RECORDINGS)
     assert set(skipped) | {run["run"] for run in runs} == set(RUNS)
@@ -90,6 +97,9 @@ def test_with_a_host_the_simulator_is_within_a_few_per_cent() -> None:
     assert median["tpot_mean"] < 0.03
     assert median["e2e_mean"] < 0.04
     assert median["makespan"] < 0.01
+    fp8 = median_abs([run for run in runs if run["weights"] == "fp8"])
+    assert fp8["tpot_mean"] < 0.05
+    assert fp8["e2e_mean"] < 0.06
 
 
 def test_where_the_gpu_binds_the_simulator_takes_as_long() -> None:

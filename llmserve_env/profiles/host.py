@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from llmserve_env.engine.costs import Curve, GpuCosts, HostCosts, HostTime, TierCosts
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 from llmserve_env.units import ms_to_ps
 
@@ -32,6 +35,28 @@ class BatchTime(_Part):
         return HostTime(ms_to_ps(self.base_ms), ms_to_ps(self.per_sequence_ms))
 
 
+class TokenTimes(_Part):
+    """GPU time over the tokens of an iteration, linear between them; less than none where the engine is faster."""
+
+    tokens: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
+    ms: tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
+
+    @model_validator(mode="after")
+    def _are_pairs(self) -> TokenTimes:
+        if len(self.tokens) != len(self.ms) or any(b <= a for a, b in pairwise(self.tokens)):
+            raise ValueError("tokens must increase, with one time each")
+        return self
+
+    def added_to(self, curve: Curve) -> Curve:
+        """A curve over tokens with these times on top, never falling."""
+        tokens = np.union1d(curve.x, self.tokens)
+        beyond = np.interp(tokens, self.tokens, self.ms) * ms_to_ps(1.0)
+        slope = (curve.ps[-1] - curve.ps[-2]) / (curve.x[-1] - curve.x[-2])
+        own = np.interp(tokens, curve.x, curve.ps) + np.maximum(tokens - curve.x[-1], 0) * slope
+        times = np.maximum.accumulate(np.maximum(own + beyond, 0.0))
+        return Curve(tuple(map(int, tokens)), tuple(round(float(ps)) for ps in times))
+
+
 class Host(_Part):
     """One machine and engine version; docs/engine.md (Two clocks) defines the times."""
 
@@ -50,6 +75,8 @@ class Host(_Part):
     sampling: BatchTime
     decode_attention: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """GPU time of decode attention in the engine as a multiple of the profile's: paged, over uneven lengths."""
+    products: dict[str, TokenTimes] = Field(default_factory=dict)
+    """GPU time of the engine's matrix products beyond the profile's, by the name of the tier."""
 
     def costs(self) -> HostCosts:
         """In the engine's picoseconds."""
@@ -66,11 +93,14 @@ class Host(_Part):
 
     def gpu_costs(self, costs: GpuCosts) -> GpuCosts:
         """The costs of a profile as this engine's kernels reach them."""
-        return replace(costs, tiers={number: self._tier_costs(tier) for number, tier in costs.tiers.items()})
+        return replace(
+            costs, tiers={number: self._tier_costs(TIER_NAMES[number], tier) for number, tier in costs.tiers.items()}
+        )
 
-    def _tier_costs(self, tier: TierCosts) -> TierCosts:
+    def _tier_costs(self, name: str, tier: TierCosts) -> TierCosts:
         curves = (Curve(c.x, tuple(round(ps * self.decode_attention) for ps in c.ps)) for c in tier.decode_attention)
-        return replace(tier, decode_attention=tuple(curves))
+        gemm = self.products[name].added_to(tier.gemm) if name in self.products else tier.gemm
+        return replace(tier, gemm=gemm, decode_attention=tuple(curves))
 
 
 def list_hosts() -> list[str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from llmserve_env.engine.costs import HostTime
+from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import load_profile
-from llmserve_env.profiles.host import list_hosts, load_host, save_host
+from llmserve_env.profiles.conversion import curve_ps
+from llmserve_env.profiles.host import TokenTimes, list_hosts, load_host, save_host
 from llmserve_env.profiles.host_fitting import IterationLog, fit_host
 
 SIZE = 4_000
@@ -81,6 +85,29 @@ def test_a_host_scales_decode_attention_and_nothing_else() -> None:
     before, after = costs.tiers[0], slower.tiers[0]
     assert after.decode_attention[0].ps == tuple(round(1.5 * ps) for ps in before.decode_attention[0].ps)
     assert replace(after, decode_attention=before.decode_attention) == before
+
+
+def test_what_the_engines_products_take_comes_on_top_of_its_tier_alone() -> None:
+    costs = load_profile("h200-141gb.llama-3-8b").costs()
+    fp8 = TIER_NUMBERS["FP8"]
+    slower = TokenTimes(tokens=(16, 17, 64), ms=(0.25, 1.0, 0.25))
+    host = load_host(list_hosts()[0]).model_copy(update={"products": {"FP8": slower}, "decode_attention": 1.0})
+    found = host.gpu_costs(costs)
+    assert {number: found.tiers[number] == tier for number, tier in costs.tiers.items()} == {
+        number: number != fp8 for number in costs.tiers
+    }
+    for tokens, extra_ms in ((1, 0.25), (16, 0.25), (17, 1.0), (64, 0.25), (2048, 0.25)):
+        beyond_ps = curve_ps(found.tiers[fp8].gemm, tokens) - curve_ps(costs.tiers[fp8].gemm, tokens)
+        # A curve never falls, so a step down may be kept from below.
+        assert beyond_ps >= 1e9 * extra_ms - 1e6
+        assert beyond_ps <= 1e9 * max(extra_ms, 1.0)
+    assert list(found.tiers[fp8].gemm.ps) == sorted(found.tiers[fp8].gemm.ps)
+
+
+@pytest.mark.parametrize("fields", [{"tokens": (4, 2), "ms": (0.1, 0.2)}, {"tokens": (2, 4), "ms": (0.1,)}])
+def test_times_over_tokens_are_pairs_in_order(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="tokens must increase, with one time each"):
+        TokenTimes(**fields)
 
 
 @pytest.mark.parametrize("name", list_hosts())
