@@ -201,7 +201,7 @@ names_in = $$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package \1/p' $(1) | sor
 CUDA := torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*
 
 .PHONY: lock
-lock: | $(BIN)/python ## Resolve pyproject.toml into the pinned, hashed requirements*.txt
+lock: $(if $(UV_LOCK),uv-lock) | $(BIN)/python ## Resolve pyproject.toml into the pinned, hashed requirements*.txt (UV_LOCK=1: and uv.lock)
 	$(PIP) install uv
 	$(UV_COMPILE) --upgrade --generate-hashes -o requirements.txt
 	$(UV_COMPILE) --upgrade --generate-hashes --extra dev -c requirements.txt -o requirements-dev.txt \
@@ -211,6 +211,12 @@ lock: | $(BIN)/python ## Resolve pyproject.toml into the pinned, hashed requirem
 	$(UV_COMPILE) --upgrade --generate-hashes --extra train -c requirements.txt -c requirements-dev.txt \
 		-c <(echo '$(TORCH)') -o requirements-train.txt \
 		$(call names_in,requirements.txt requirements-dev.txt) $$(cat $(VENV)/cuda)
+
+# Only for people who use `uv sync`; the file names the registry it was resolved from, so it is not committed.
+.PHONY: uv-lock
+uv-lock: | $(BIN)/python ## Write uv.lock for `uv sync --frozen`; it is not committed
+	$(PIP) install uv
+	$(BIN)/uv lock --upgrade
 
 .PHONY: clean
 clean: ## Remove caches and build output, but not .venv

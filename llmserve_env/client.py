@@ -23,6 +23,9 @@ from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerErr
 from llmserve_env.models import EpisodeLog, GradeReport, ServeAction, ServeObservation, ServeState
 
 DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_SEED = 42
+UNKNOWN_TASK = "unknown_task"
+"""Type of the problem that the server reports for a task it does not know."""
 Step = tuple[ServeObservation, float, bool, dict[str, Any]]
 
 
@@ -84,13 +87,18 @@ class LLMServeEnv:
     def reset(
         self,
         task_id: str | int = "static_workload",
-        seed: int | None = None,
+        seed: int | None = DEFAULT_SEED,
         config: Mapping[str, Any] | None = None,
         episode_id: str | None = None,
     ) -> ServeObservation:
-        """Open a session; `config={"reward_weights": {...}}` replaces some of the task's weights."""
-        asked = {"task_id": task_id, "seed": seed, "config": dict(config or {}), "episode_id": episode_id}
-        answer = self._call("POST", "/reset", {name: value for name, value in asked.items() if value is not None})
+        """Open a session; with `seed=None` the server draws one.
+
+        `config={"reward_weights": {...}}`, or `{"alpha": ..., "beta": ...}`, replaces some of the task's weights.
+        """
+        asked: dict[str, Any] = {"task_id": task_id, "seed": seed, "config": dict(config or {})}
+        if episode_id is not None:
+            asked["episode_id"] = episode_id
+        answer = self._call("POST", "/reset", asked)
         self.session_id, self._step_index = answer["session_id"], 0
         return observation_of(answer)
 
@@ -168,11 +176,11 @@ def _refusal(path: str, answer: httpx.Response) -> Exception:
     is_json = answer.headers.get("content-type", "").startswith("application/json")
     detail = answer.json().get("detail", "") if is_json else answer.text[:200]
     if isinstance(detail, list):
+        if any(problem.get("type") == UNKNOWN_TASK for problem in detail):
+            return UnknownTaskError("; ".join(str(problem.get("msg", "")) for problem in detail))
         detail = "; ".join(f"{problem.get('field', '')}: {problem.get('msg', '')}" for problem in detail)
     if answer.status_code == 422 and path == "/step":
         return InvalidActionError(detail)
-    if answer.status_code == 404 and path == "/reset":
-        return UnknownTaskError(detail)
     if answer.status_code in (404, 409):
         return EpisodeStateError(detail)
     return ServerError(f"{answer.status_code} from {path}: {detail}", answer.status_code)

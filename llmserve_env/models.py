@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from math import nan
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,10 +25,23 @@ from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import InvalidActionError
 
 WIRE_TYPES: dict[str, Any] = {"int": int, "float": float, "bool": bool, "tier": Literal[TIER_NAMES]}
-Mode = Literal["sim", "real"]
+Mode = Literal["sim", "real", "table"]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
+Shares = Annotated[list[Share], Field(min_length=3, max_length=3)]
+
+if TYPE_CHECKING:
+
+    class QuantTier(IntEnum):
+        """The tiers by the plan's name."""
+
+        FP16 = 0
+        INT8 = 1
+        INT4 = 2
+
+else:
+    QuantTier = IntEnum("QuantTier", TIER_NAMES, start=0, module=__name__)
 
 
 class KnobAction(Action):
@@ -124,7 +138,7 @@ class ServeObservation(Observation):
     request_arrival_rate: Amount = Field(default=0.0, description="requests per second, moving average over 10 windows")
     spec_acceptance_rate: Share = Field(default=0.0, description="share of draft tokens accepted in the window")
     eviction_events: Count = Field(default=0, description="requests that lost their KV blocks in the window")
-    priority_distribution: Annotated[list[Share], Field(min_length=3, max_length=3)] = Field(
+    priority_distribution: Shares = Field(
         default=[0.0, 0.0, 0.0], description="share of arrivals: interactive, batch, best effort"
     )
     cost_so_far: Amount = Field(default=0.0, description="USD billed since reset")
@@ -149,6 +163,7 @@ class ServeState(State):
     cumulative_reward: FiniteFloat = 0.0
     done: bool = False
     phase: str | None = Field(default=None, description="warmup, steady, burst or cooldown")
+    workload_phase: str | None = Field(default=None, description="the same as phase, by the plan's name")
     totals: dict[str, FiniteFloat] = Field(default_factory=dict, description="sums since reset")
     score: Share | None = Field(default=None, description="grade of the finished episode")
 
@@ -157,6 +172,35 @@ class WireModel(BaseModel):
     """Base of our own wire types: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class MetricsSnapshot(WireModel):
+    """The window just served by the plan's names: `info.metrics` of /step."""
+
+    ttft_p50_ms: Amount
+    ttft_p99_ms: Amount
+    tpot_ms: Amount = Field(description="median time between output tokens")
+    tps: Amount = Field(description="output tokens per second")
+    gpu_mem_gb: Amount
+    cost_per_1k: Amount = Field(description="USD per 1,000 output tokens")
+    spec_acceptance_rate: Share
+    eviction_events: Count
+    slo_violations: Count = Field(description="requests judged in the window that missed their SLO")
+    oom: bool = Field(description="whether a replica ran out of memory")
+
+
+class WorkloadState(WireModel):
+    """The traffic of the window just served by the plan's names: `info.workload` of /step."""
+
+    arrival_rate: Amount = Field(description="requests per second, moving average over 10 windows")
+    mean_prompt_len: Amount = Field(description="prompt tokens per request, moving average over 10 windows")
+    prompt_len_bucket: Annotated[int, Field(ge=0, le=7)] = Field(
+        description="bucket of the mean prompt; upper bounds 64, 128, 256, 512, 1024, 2048, 4096, and longer"
+    )
+    queue_depth: Count
+    priority_distribution: Shares
+    is_burst: bool
+    phase: str = Field(description="warmup, steady, burst or cooldown")
 
 
 class EpisodeLog(WireModel):
@@ -170,7 +214,15 @@ class EpisodeLog(WireModel):
     rewards: list[FiniteFloat] = Field(
         default_factory=list, description="rewards as received, one per action; may be empty"
     )
-    mode: Mode = Field(default="sim", description="what served the requests; a real log cannot be replayed")
+    mode: Mode = Field(default="sim", description="what served the requests; only a simulation can be replayed")
+
+
+class PlanReport(WireModel):
+    """A score by the formula of the plan, with its reasons."""
+
+    score: Share
+    breakdown: dict[str, FiniteFloat] = Field(description="a value in [0, 1] per component")
+    feedback: str
 
 
 class GradeReport(WireModel):
@@ -188,5 +240,6 @@ class GradeReport(WireModel):
         "null for a percentile whose request was lost",
     )
     mode: Mode = Field(
-        default="sim", description="what served the requests; real scores are not comparable with simulated ones"
+        default="sim", description="what served the requests; scores of different modes are not comparable"
     )
+    plan: PlanReport | None = Field(default=None, description="the score by the plan's formula, for its three tasks")

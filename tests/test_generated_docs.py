@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tools.build_docs import BLOCK, BLOCKS, ROOT, rebuilt
+from tools.build_docs import BLOCK, BLOCKS, documents, rebuilt
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = documents()
 
 
 def test_generated_tables_are_up_to_date() -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from benchmarks.markdown import markdown_table
@@ -141,7 +142,34 @@ def agent_table() -> str:
     )
 
 
+def mission_table() -> str:
+    """What was asked for, what is here, and why: a row per test in tests/mission."""
+    import_module("tests.mission.load_all")
+    rows = [[_cell(row.asked), _cell(row.here), _cell(row.why)] for row in import_module("tests.mission.asked").ROWS]
+    return markdown_table(["asked", "here", "why, where they differ"], rows)
+
+
+def _cell(text: str) -> str:
+    return text.strip("| ").replace("|", "·")
+
+
+def page(name: str) -> str:
+    """A page of docs/ as a part of another one at the root: headings one level down, links from the root."""
+    text = re.sub(r"<!-- .*? -->\n?", "", (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\]\((?!https?:|#|\.\./)", "](docs/", text).replace("](../", "](")
+    return re.sub(r"^#", "##", text, flags=re.MULTILINE).strip()
+
+
+def endpoint_table() -> str:
+    """The table of endpoints in docs/server.md."""
+    return next(part for part in page("server").split("\n\n") if part.startswith("| endpoint"))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "mission": mission_table,
+    "page-environment": lambda: page("environment"),
+    "page-metrics": lambda: page("metrics"),
+    "endpoints": endpoint_table,
     "agents": agent_table,
     "policies": policy_table,
     "settings": settings_table,
@@ -151,6 +179,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "reward": reward_table,
     "tasks": task_table,
 }
+
+
+def documents() -> list[Path]:
+    """What is rebuilt; the specification is made of pages of docs/, so it comes after them."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "ENVIRONMENT.md"]
 
 
 def rebuilt(text: str) -> str:
@@ -169,7 +202,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a document is out of date")
     arguments = parser.parse_args()
     stale = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in documents():
         text = path.read_text(encoding="utf-8")
         fresh = rebuilt(text)
         if fresh != text:

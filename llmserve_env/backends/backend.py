@@ -9,10 +9,8 @@ from llmserve_env.arrays import Array
 from llmserve_env.request_outcomes import RequestOutcomes
 from llmserve_env.tasks.task import Task
 
-Mode = Literal["sim", "real"]
-"""What served an episode that has a log and a grade."""
-BackendMode = Literal[Mode, "table"]
-"""What serves an episode. One on a lookup table has neither log nor grade, so its mode never leaves the process."""
+Mode = Literal["sim", "real", "table"]
+"""What serves an episode. Only a simulation can be replayed from its log."""
 
 
 class ServingBackend(Protocol):
@@ -21,7 +19,7 @@ class ServingBackend(Protocol):
     `env.episode_batch.EpisodeBatch` validates and holds knobs before a window, and scores it afterwards.
     """
 
-    mode: BackendMode
+    mode: Mode
     task: Task
     num_episodes: int
     window: Array

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.backend import Mode
 from llmserve_env.backends.outcomes import outcomes_of
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
@@ -31,7 +31,7 @@ def expected_requests(workload: WorkloadSpec) -> int:
 class SimulatedBackend:
     """Simulated episodes that advance together, each with its own seed; `fleet` replaces the task's fleet."""
 
-    mode: BackendMode = "sim"
+    mode: Mode = "sim"
     stopped: str | None = None
     window_budget_usd: float | None = None
     fixed_knobs: tuple[str, ...] = ()

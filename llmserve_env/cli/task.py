@@ -25,7 +25,12 @@ def add_parser(subparsers: Any) -> None:
         help="compute the references that scores are normalised by",
         description="Compute the floor and optimum of a task's score components and write them beside its file.",
     )
-    for one in (check, freeze):
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure the constants of the plan's scores",
+        description="Measure what the plan's score of a core task is calibrated by, and write it into its references.",
+    )
+    for one in (check, freeze, calibrate):
         one.add_argument("tasks", nargs="+", metavar="TASK", help="YAML files, or ids of shipped tasks")
         add_runner_arguments(one)
     add_answer_arguments(check)
@@ -39,6 +44,7 @@ def add_parser(subparsers: Any) -> None:
         help="how many of them the clairvoyant planner plays (default: 4)",
     )
     freeze.set_defaults(run=run_freeze)
+    calibrate.set_defaults(run=run_calibrate)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -76,4 +82,17 @@ def run_freeze(args: argparse.Namespace) -> int:
             runner.progress.stage(task.id)
             path = freeze(task, num_seeds=args.seeds, num_ceiling_seeds=args.ceiling_seeds, runner=runner)
             print(f"{task.id}: references written to {path}")
+    return 0
+
+
+def run_calibrate(args: argparse.Namespace) -> int:
+    """`llmserve task calibrate`."""
+    from llmserve_env.planning.plan_calibration import calibrate
+    from llmserve_env.tasks.catalog import load_task
+
+    tasks = [load_task(name) for name in args.tasks]
+    with runner_of(args) as runner:
+        for task in tasks:
+            runner.progress.stage(task.id)
+            print(f"{task.id}: the plan's constants written to {calibrate(task, runner)}")
     return 0

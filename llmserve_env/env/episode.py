@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.backends.backend import BackendMode, Mode, ServingBackend
+from llmserve_env.backends.backend import Mode, ServingBackend
 from llmserve_env.backends.simulated import SimulatedBackend
 from llmserve_env.engine.knobs import NAMES
 from llmserve_env.engine.layout import COUNTERS_DTYPE
@@ -96,7 +96,7 @@ class PlayedEpisode:
     trajectory: Trajectory
     requests: RequestOutcomes
     """What became of the requests that have arrived."""
-    mode: BackendMode = "sim"
+    mode: Mode = "sim"
     fixed_knobs: frozenset[str] = frozenset()
     """Knobs that whatever served it could not change; what only they move is not graded."""
 
@@ -110,9 +110,7 @@ class PlayedEpisode:
 
     def log(self) -> ActionLog:
         """What it takes to play the episode again."""
-        n, mode = self.step_count, self.mode
-        if mode == "table":
-            raise EpisodeStateError("an episode on a lookup table has no log; play the task in the simulator")
+        n = self.step_count
         return ActionLog(
             task_id=self.task.id,
             task_version=self.task.version,
@@ -120,7 +118,7 @@ class PlayedEpisode:
             seed=self.seed,
             actions=tuple(map(tuple, self.task.action_from_knobs(self.trajectory.requested[:n]).tolist())),
             rewards=tuple(self.trajectory.terms["reward"][:n].tolist()),
-            mode=mode,
+            mode=self.mode,
         )
 
 
@@ -152,7 +150,7 @@ class Episode:
         self.trajectory = Trajectory.empty(self.task.steps)
 
     @property
-    def mode(self) -> BackendMode:
+    def mode(self) -> Mode:
         return self.batch.backend.mode
 
     @property

@@ -89,6 +89,7 @@ def state_of(episode: Episode) -> dict[str, Any]:
         "episode_length": episode.task.steps,
         "cumulative_reward": float(episode.batch.control[0]["total_reward"]),
         "done": episode.is_done,
-        "phase": episode.phase,
+        "phase": (phase := episode.phase),
+        "workload_phase": phase,
         "totals": episode.trajectory.totals(),
     }

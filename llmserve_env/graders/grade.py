@@ -10,6 +10,7 @@ from llmserve_env.env.episode import ActionLog, Episode, PlayedEpisode, replay
 from llmserve_env.errors import InvalidLogError
 from llmserve_env.graders.components import MOVED_BY, components
 from llmserve_env.graders.feedback import feedback_for
+from llmserve_env.graders.plan import PlanGrade, plan_grade
 from llmserve_env.graders.references import reference_for
 from llmserve_env.request_outcomes import RequestFigures, request_figures
 from llmserve_env.tasks.catalog import load_task
@@ -34,6 +35,8 @@ class Grade:
     requests: RequestFigures
     """Percentiles and shares over the episode's requests."""
     mode: Mode = "sim"
+    plan: PlanGrade | None = None
+    """The score by the plan's formula, for the tasks that the plan has."""
 
 
 def grade(log: ActionLog, task: Task | None = None) -> Grade:
@@ -55,7 +58,7 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
     played = episode.played() if isinstance(episode, Episode) else episode
     task, n, mode = played.task, played.step_count, played.mode
     if mode == "table":
-        raise InvalidLogError("an episode on a lookup table has no grade; play the task in the simulator")
+        return _table_grade(played)
     measured, figures = components(played), request_figures(played.requests)
     reference = reference_for(task)
     weights = weights_of(played)
@@ -73,6 +76,30 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
         num_steps=n,
         requests=figures,
         mode=mode,
+        plan=plan_grade(played),
+    )
+
+
+def _table_grade(played: PlayedEpisode) -> Grade:
+    """An episode on a lookup table has the plan's score only: references hold for the simulator."""
+    plan, task = plan_grade(played), played.task
+    if plan is None:
+        raise InvalidLogError(
+            f"an episode on a lookup table is graded by the plan's formula, and {task.id} has none; "
+            "play the task in the simulator"
+        )
+    said = f"Played on a lookup table, so the plan's formula is the score. {plan.feedback}"
+    return Grade(
+        score=plan.score,
+        breakdown=dict(plan.breakdown),
+        feedback=said,
+        task_id=task.id,
+        task_version=task.version,
+        seed=played.seed,
+        num_steps=played.step_count,
+        requests=request_figures(played.requests),
+        mode="table",
+        plan=plan,
     )
 
 

@@ -19,7 +19,9 @@ from llmserve_env.evaluation.play import play_agent
 from llmserve_env.evaluation.report import commit_of
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
+from llmserve_env.graders.plan import FORMULAS
 from llmserve_env.graders.references import freeze_command, has_references, references_path
+from llmserve_env.planning.plan_calibration import plan_section
 from llmserve_env.planning.tuning.constants import outcome_of, play_constants
 from llmserve_env.planning.tuning.halving import halve
 from llmserve_env.tasks.digest import task_digest
@@ -54,7 +56,7 @@ def freeze(
     ceiling = outcome_of(planned).components
     optimum = {name: max(constant[name], ceiling[name]) for name in constant}
     _require_room(task, floor, optimum)
-    content = {
+    content: dict[str, Any] = {
         "task_id": task.id,
         "task_version": task.version,
         "environment_version": ENVIRONMENT_VERSION,
@@ -64,6 +66,8 @@ def freeze(
         "floor": _rounded(floor),
         "optimum": _rounded(optimum),
     }
+    if task.number in FORMULAS:
+        content["plan"] = plan_section(task, runner)
     path = references_path(task.file)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path

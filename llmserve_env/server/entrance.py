@@ -80,6 +80,7 @@ class Entrance:
         await self._application(scope, receive, send)
 
     async def _health(self, _request: Request) -> JSONResponse:
+        uptime_s = round(time.monotonic() - self._started_at_s, 3)
         return JSONResponse(
             {
                 "status": "healthy",
@@ -88,7 +89,8 @@ class Entrance:
                 "progress": 0.0,
                 "active_sessions": 0,
                 "stored_sessions": 0,
-                "uptime_s": round(time.monotonic() - self._started_at_s, 3),
+                "uptime_s": uptime_s,
+                "uptime_seconds": uptime_s,
             },
             headers={WORKER_HEADER: str(os.getpid())},
         )

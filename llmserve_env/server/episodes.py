@@ -1,13 +1,19 @@
-"""How this server makes episodes: simulated, or on a real engine that serves one at a time."""
+"""How this server makes episodes: simulated, on a lookup table, or on a real engine that serves one at a time."""
 
 from __future__ import annotations
 
 import threading
+from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.backends.table.backend import TableBackend
+from llmserve_env.backends.table.files import SHIPPED_TABLE
+from llmserve_env.backends.table.lookup import LookupTable
 from llmserve_env.env.episode import Episode
+from llmserve_env.server.settings import Settings
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 
@@ -74,6 +80,32 @@ class RealEpisodes:
             former.close()
 
 
-def episodes_for(mode: str) -> Episodes:
-    """The source of episodes for a value of LLMSERVE_MODE."""
-    return RealEpisodes() if mode == "real" else SimulatedEpisodes()
+class TableEpisodes:
+    """Any number of independent episodes on one lookup table."""
+
+    is_durable = False
+    """The journal does not say which table an episode was played on."""
+
+    def __init__(self, path: Path | None = None, memory_gb: float | None = None) -> None:
+        self._path, self._memory_gb = path or SHIPPED_TABLE, memory_gb
+
+    @cached_property
+    def table(self) -> LookupTable:
+        """The table; a file that cannot be read or has holes is refused with the reason."""
+        return LookupTable.load(self._path, self._memory_gb)
+
+    def new(self, task: Task, weights: RewardWeights | None) -> Episode:
+        return Episode(task, weights=weights, backend=TableBackend(task, self.table, makes_room_for_cap=True))
+
+    def check(self) -> None:
+        _ = self.table
+
+    def close(self) -> None:
+        """Do nothing: a table only serves while it is stepped."""
+
+
+def episodes_for(settings: Settings) -> Episodes:
+    """The source of episodes for the mode that the settings choose."""
+    if settings.mode == "table":
+        return TableEpisodes(settings.table, settings.table_memory_gb)
+    return RealEpisodes() if settings.mode == "real" else SimulatedEpisodes()

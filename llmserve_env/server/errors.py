@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
+from llmserve_env.client import UNKNOWN_TASK
 from llmserve_env.engine.knobs import ALIASES, NAMES
 from llmserve_env.errors import (
     ConfigError,
@@ -71,7 +72,6 @@ class BusyError(LLMServeError):
 
 STATUS: dict[type[LLMServeError], int] = {
     UnknownSessionError: 404,
-    UnknownTaskError: 404,
     UnknownJobError: 404,
     NotAllowedError: 403,
     EpisodeStateError: 409,
@@ -79,6 +79,7 @@ STATUS: dict[type[LLMServeError], int] = {
     AmbiguousClientError: 409,
     DamagedJournalError: 409,
     VersionMismatchError: 409,
+    UnknownTaskError: 422,
     InvalidActionError: 422,
     InvalidLogError: 422,
     ConfigError: 422,
@@ -123,6 +124,11 @@ def problems(error: RequestValidationError | ValidationError) -> JSONResponse:
 
 def install(app: FastAPI, on_store_error: Callable[[], None] = lambda: None) -> None:
     """Turn every error of a route into JSON with a status; only a bug in the server is a 500."""
+
+    @app.exception_handler(UnknownTaskError)
+    async def unknown_task(_request: Request, error: UnknownTaskError) -> JSONResponse:
+        found = {"loc": ["body", "task_id"], "field": "task_id", "msg": str(error)[:500], "type": UNKNOWN_TASK}
+        return JSONResponse({"detail": [found]}, status_code=status_of(error))
 
     @app.exception_handler(LLMServeError)
     async def known(_request: Request, error: LLMServeError) -> JSONResponse:

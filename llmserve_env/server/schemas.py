@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from llmserve_env.client import DEFAULT_SEED
 from llmserve_env.env.episode import MAX_SEED
-from llmserve_env.models import EpisodeLog, GradeReport, ServeAction, ServeState, WireModel
+from llmserve_env.models import GradeReport, ServeAction, ServeState, WireModel
 
 MAX_ID = 255
 
@@ -38,18 +39,38 @@ class RewardOverrides(WireModel):
     memory: Weight | None = None
 
 
+GREEK = {"alpha": "throughput", "beta": "latency", "gamma": "violations", "delta": "cost"}
+"""The plan's names of reward weights."""
+
+
 class ResetConfig(WireModel):
-    """What a reset may change about a task."""
+    """What a reset may change about a task: weights of the reward, by name or by the plan's Greek letters."""
 
     reward_weights: RewardOverrides = Field(default_factory=RewardOverrides)
+    alpha: Weight | None = Field(default=None, description="another name for reward_weights.throughput")
+    beta: Weight | None = Field(default=None, description="another name for reward_weights.latency")
+    gamma: Weight | None = Field(default=None, description="another name for reward_weights.violations")
+    delta: Weight | None = Field(default=None, description="another name for reward_weights.cost")
+
+    @model_validator(mode="after")
+    def _given_once(self) -> ResetConfig:
+        for letter, term in GREEK.items():
+            if getattr(self, letter) is not None and getattr(self.reward_weights, term) is not None:
+                raise PydanticCustomError(
+                    "given_twice",
+                    "{letter} and reward_weights.{term} are the same weight; give one of them",
+                    {"letter": letter, "term": term},
+                )
+        return self
 
     def overrides(self) -> dict[str, float] | None:
         """The weights that were given, or None."""
-        return self.reward_weights.model_dump(exclude_none=True) or None
+        letters = {GREEK[letter]: value for letter in GREEK if (value := getattr(self, letter)) is not None}
+        return {**self.reward_weights.model_dump(exclude_none=True), **letters} or None
 
 
 class ResetRequest(WireModel):
-    """All fields are optional: `{}` starts the first task with a random seed."""
+    """All fields are optional: `{}` starts the first task with seed 42."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -58,7 +79,9 @@ class ResetRequest(WireModel):
     )
 
     task_id: TaskId | None = Field(default=None, description="id of a task (see /tasks), or its number")
-    seed: Seed | None = Field(default=None, description="drawn at random if left out; /state reports it")
+    seed: Seed | None = Field(
+        default=DEFAULT_SEED, description="42 if left out; null draws one at random, which /state reports"
+    )
     episode_id: SessionId | None = Field(
         default=None, description="id for the session; a session of this id is replaced"
     )
@@ -124,6 +147,7 @@ class HealthResponse(BaseModel):
     active_sessions: int = Field(description="HTTP sessions in memory and open WebSockets")
     stored_sessions: int
     uptime_s: float
+    uptime_seconds: float = Field(description="the same as uptime_s, by the plan's name")
 
 
 class ReadyCheck(BaseModel):
@@ -138,31 +162,6 @@ class ReadyResponse(BaseModel):
 
     ready: bool
     checks: dict[str, ReadyCheck] = Field(default_factory=dict)
-
-
-class GraderRequest(WireModel):
-    """A session, or a log to be replayed; with neither, the session that this client reset last."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"session_id": "5f0c1d3e"},
-                {
-                    "episode_log": {
-                        "task_id": "static_workload",
-                        "task_version": 1,
-                        "environment_version": "1",
-                        "seed": 42,
-                        "actions": [{"batch_cap": 96}],
-                    }
-                },
-            ]
-        }
-    )
-
-    session_id: SessionId | None = None
-    episode_id: SessionId | None = Field(default=None, description="another name for session_id")
-    episode_log: EpisodeLog | None = None
 
 
 class AgentInfo(BaseModel):
@@ -209,6 +208,10 @@ class BaselineReport(BaseModel):
     seed: int
     environment_version: str
     results: dict[str, dict[str, GradeReport]] = Field(description="task -> agent -> grade")
+    scores: dict[str, float] = Field(description="task -> score of the fixed default action by the plan's formula")
+    expected_range: dict[str, tuple[float, float]] = Field(
+        description="task -> where that score lies on other seeds, as measured when the task's references were frozen"
+    )
 
 
 class BaselineJobReport(BaseModel):
@@ -243,6 +246,7 @@ class TaskInfo(BaseModel):
     episode_length: int
     window_s: float
     active_knobs: list[str]
+    active_actions: list[str] = Field(description="the active knobs by the plan's names, where it has one")
     masked_knobs: list[str]
     slos: dict[str, dict[str, float | None]]
     memory_limit_gb: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -9,12 +10,11 @@ from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
 from llmserve_env.agents.registry import AGENTS, current_name, make_agent
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
-from llmserve_env.env.knob_changes import changed
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import ConfigError, VersionMismatchError, WeightsNotFoundError
 from llmserve_env.evaluation.baseline import baseline_grade
 from llmserve_env.graders import Grade, grade, grade_episode
-from llmserve_env.models import EpisodeLog, GradeReport
+from llmserve_env.models import GradeReport, PlanReport
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.server.clients import Client
 from llmserve_env.server.schemas import AgentInfo
@@ -29,23 +29,6 @@ PLAYABLE = tuple(name for name in AGENTS if name not in ELSEWHERE)
 """Agents quick enough to play while somebody watches."""
 
 
-def log_of(wire: EpisodeLog) -> ActionLog:
-    """The library's log from the wire's, of a task this server knows."""
-    task, knobs, actions = known_task(wire.task_id), known_task(wire.task_id).default_knobs, []
-    for action in wire.actions:
-        knobs = changed(knobs, action.changes())
-        actions.append(tuple(task.action_from_knobs(knobs).tolist()))
-    return ActionLog(
-        task_id=task.id,
-        task_version=wire.task_version,
-        environment_version=wire.environment_version,
-        seed=wire.seed,
-        actions=tuple(actions),
-        rewards=tuple(wire.rewards),
-        mode=wire.mode,
-    )
-
-
 def report(given: Grade) -> GradeReport:
     """A grade in the form of the wire."""
     return GradeReport(
@@ -57,6 +40,7 @@ def report(given: Grade) -> GradeReport:
         feedback=given.feedback,
         requests=given.requests.as_dict(),
         mode=given.mode,
+        plan=None if given.plan is None else PlanReport.model_validate(asdict(given.plan)),
     )
 
 
@@ -93,8 +77,10 @@ def agent_for(name: str, past: Episode) -> Agent:
     if name not in PLAYABLE:
         raise ConfigError(f"there is no agent {name[:50]!r} to play here; known: {', '.join(PLAYABLE)}")
     watched = Episode(past.task)
-    if past.mode == "real" and past.step_count:
-        raise ConfigError("an agent can join a real episode at its start only: what it has missed cannot be replayed")
+    if past.mode != "sim" and past.step_count:
+        raise ConfigError(
+            f"an agent can join an episode in {past.mode} mode at its start only: what it has missed cannot be replayed"
+        )
     agent = make_agent(name)
     agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
     if past.step_count:

@@ -93,9 +93,9 @@ class Service:
         return self._sessions
 
     def _open_sessions(self) -> Sessions:
-        settings, episodes = self.settings, episodes_for(self.settings.mode)
+        settings, episodes = self.settings, episodes_for(self.settings)
         max_bytes = settings.store_mb * BYTES_PER_MB
-        # A journal could not bring back what a real engine did, so none is kept.
+        # A journal brings back simulated episodes only, so none is kept of others.
         store = open_store(settings.store_url if episodes.is_durable else "memory", max_bytes)
         limits = StoreLimits(
             store,

@@ -45,6 +45,12 @@ class Session:
         return self.record.session_id
 
     @property
+    def overrides(self) -> dict[str, float] | None:
+        """Reward weights that the reset has replaced."""
+        found: dict[str, float] | None = json.loads(self.record.weights) if self.record.weights else None
+        return found
+
+    @property
     def key(self) -> int:
         return self.record.key
 
@@ -258,7 +264,7 @@ class Sessions:
             return present
         if not self.episodes.is_durable:
             raise EpisodeStateError(
-                f"session {record.session_id[:80]!r} was played on a real engine and cannot be brought back; "
+                f"session {record.session_id[:80]!r} was not played in the simulator and cannot be brought back; "
                 "POST /reset"
             )
         task = known_task(record.task_id)

@@ -27,8 +27,15 @@ class Settings(BaseSettings):
         default="", description="`memory`, `sqlite:///path` or `postgresql://…`; empty: a file in the data folder"
     )
     data_dir: Path = Field(default_factory=default_data_dir, description="folder of the embedded session store")
-    mode: Literal["sim", "real"] = Field(
-        default="sim", description="what serves the requests: the simulator, or the engine of LLMSERVE_REAL_*"
+    mode: Literal["sim", "real", "table"] = Field(
+        default="sim",
+        description="what serves the requests: the simulator, the engine of LLMSERVE_REAL_*, or a lookup table",
+    )
+    table: Path | None = Field(
+        default=None, description="lookup table of mode `table`; empty: the shipped `traces_llama3_8b.parquet`"
+    )
+    table_memory_gb: float | None = Field(
+        default=None, gt=0, description="memory of the table's card, GB; empty: as the file says"
     )
 
     memory_mb: int = Field(

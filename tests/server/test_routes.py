@@ -98,8 +98,8 @@ def test_grading_refuses_what_it_cannot_trust(client: TestClient) -> None:
         ({**log, "actions": [{}] * 3_000}, 422),
         ({**log, "actions": [{}], "rewards": ["NaN"]}, 422),
         ({**log, "actions": [{}], "environment_version": "0"}, 409),
-        ({**log, "actions": [{}], "task_id": "nope"}, 404),
-        ({**log, "actions": [{}], "task_id": "../x.yaml"}, 404),
+        ({**log, "actions": [{}], "task_id": "nope"}, 422),
+        ({**log, "actions": [{}], "task_id": "../x.yaml"}, 422),
         ({**log, "actions": [{}], "metrics": []}, 422),
     ]
     assert [client.post("/grader", json={"episode_log": given}).status_code for given, _ in cases] == [

@@ -90,9 +90,12 @@ def test_an_unknown_session_is_404(client: TestClient) -> None:
     assert client.post("/grader", json={"session_id": "no such"}).status_code == 404
 
 
-def test_an_unknown_task_is_404_and_a_path_is_no_task(client: TestClient) -> None:
-    assert client.post("/reset", json={"task_id": "nope"}).status_code == 404
-    assert client.post("/reset", json={"task_id": "/etc/task.yaml"}).status_code == 404
+def test_an_unknown_task_is_422_with_the_known_ones_and_a_path_is_no_task(client: TestClient) -> None:
+    for unknown in ("nope", "/etc/task.yaml"):
+        answer = client.post("/reset", json={"task_id": unknown})
+        (problem,) = answer.json()["detail"]
+        assert (answer.status_code, problem["field"]) == (422, "task_id")
+        assert "static_workload, bursty_workload, adversarial_multitenant" in problem["msg"]
 
 
 def test_a_finished_episode_is_409(client: TestClient) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
-from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.backend import Mode
 from llmserve_env.backends.real.arrivals import Arrivals
 from llmserve_env.backends.real.load import Happening, LoadPlayer
 from llmserve_env.backends.real.provider import Applied, Gauges, Provider
@@ -36,7 +36,7 @@ ON_TIME_S = 0.1
 class LiveBackend:
     """One episode on a live engine. Real time passes while `serve` runs; no request arrives between two windows."""
 
-    mode: BackendMode = "real"
+    mode: Mode = "real"
     num_episodes = 1
 
     def __init__(

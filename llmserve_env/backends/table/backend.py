@@ -8,7 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
-from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.backend import Mode
 from llmserve_env.backends.table.fluid_queue import FluidQueue, ServedWindow
 from llmserve_env.backends.table.lookup import LookupTable, draw_jitter, jitter_stream
 from llmserve_env.engine.knobs import named
@@ -24,23 +24,24 @@ class TableBackend:
     """One episode of a task on a lookup table.
 
     `prefill_decode_split` and `priority_routing` have no column in a table and change nothing. Counters and metrics
-    that a table cannot know stay 0; docs/tables.md lists them.
+    that a table cannot know stay 0; docs/tables.md lists them. With `makes_room_for_cap` a replica needs memory for as
+    many requests as the batch cap allows, whether they run or not, as an engine that warms up at its largest batch.
     """
 
-    mode: BackendMode = "table"
+    mode: Mode = "table"
     num_episodes = 1
     stopped: str | None = None
     window_budget_usd: float | None = None
     fixed_knobs: tuple[str, ...] = ()
     window_usd = 0.0
 
-    def __init__(self, task: Task, table: LookupTable) -> None:
+    def __init__(self, task: Task, table: LookupTable, *, makes_room_for_cap: bool = False) -> None:
         if table.metadata.get("task", task.id) != task.id:
             raise ConfigError(
                 f"the table was exported for {table.metadata['task']}, not for {task.id}: "
                 f"run `llmserve table export --task {task.id}`"
             )
-        self.task, self.table = task, table
+        self.task, self.table, self._makes_room_for_cap = task, table, makes_room_for_cap
         self._book = WindowBook(task.fleet)
         self.window, self.metrics = self._book.window, self._book.metrics
         self._queue: FluidQueue | None = None
@@ -68,6 +69,8 @@ class TableBackend:
             _prompts(queue, batch_cap, (start_ps, end_ps)),
         )
         jitter = draw_jitter(jitter_stream(self._seed, self._step))
+        if self._makes_room_for_cap:
+            queue.make_room(curve.at(batch_cap))
         served = queue.serve(curve, batch_cap, start_ps, end_ps, jitter)
         self._report(queue.requests, served)
         self._close(queue, served, tier, end_ps)

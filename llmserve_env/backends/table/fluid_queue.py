@@ -53,6 +53,11 @@ class FluidQueue:
         self.remaining = requests.output_tokens.astype(float)
         self.has_started = np.zeros(len(requests), bool)
         self.next_arrival = 0
+        self._unfit: TableWindow | None = None
+
+    def make_room(self, figures: TableWindow) -> None:
+        """Check that the largest batch of the next window fits; nothing is served in it otherwise."""
+        self._unfit = figures if figures.is_out_of_memory else None
 
     def serve(
         self, curve: BatchCurve, batch_cap: int, start_ps: int, end_ps: int, jitter: tuple[float, float]
@@ -60,6 +65,9 @@ class FluidQueue:
         """One window under one configuration."""
         until = int(np.searchsorted(self.requests.arrival_at_ps, end_ps, side="left"))
         served = ServedWindow(np.arange(self.next_arrival, until))
+        if self._unfit is not None:
+            served.busiest, served.peak_memory_gb = self._unfit, self._unfit.gpu_mem_gb
+            self._lose_batch(served)
         edges_ps = np.linspace(start_ps, end_ps, SLICES + 1)
         for begin_ps, slice_end_ps in pairwise(edges_ps):
             self._run(served, curve, (slice_end_ps - begin_ps) / PS_PER_S, jitter)
@@ -81,9 +89,7 @@ class FluidQueue:
         if served.is_out_of_memory or not busy:
             return
         if figures.is_out_of_memory:
-            served.is_out_of_memory = True
-            self.waiting = np.sort(np.concatenate((self.running, self.waiting)))
-            self.running = self.running[:0]
+            self._lose_batch(served)
             return
         # Batches below the table's smallest run at the speed per request of that one.
         per_request = figures.tps / max(batch, smallest) * slice_s
@@ -94,6 +100,11 @@ class FluidQueue:
         served.finished += int(is_done.sum())
         served.busy_gpu_s += busy * slice_s
         self.running = self.running[~is_done]
+
+    def _lose_batch(self, served: ServedWindow) -> None:
+        served.is_out_of_memory = True
+        self.waiting = np.sort(np.concatenate((self.running, self.waiting)))
+        self.running = self.running[:0]
 
     def _arrive(self, served: ServedWindow, until_ps: float) -> None:
         """Requests of this slice join the queue while their class has room in it."""

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
 from llmserve_env.evaluation.baseline import BASELINE_AGENTS, BASELINE_SEED
+from llmserve_env.graders.plan import default_range
 from llmserve_env.models import GradeReport
 from llmserve_env.server import scoring
 from llmserve_env.server.baseline_jobs import BaselineJob
@@ -84,7 +85,14 @@ def baseline_routes(service: Service) -> APIRouter:
             results[name] = {
                 agent: await service.slow(client, scoring.baseline, name, agent, seed) for agent in BASELINE_AGENTS
             }
-        return BaselineReport(seed=seed, environment_version=ENVIRONMENT_VERSION, results=results)
+        scores = {name: plan.score for name, graded in results.items() if (plan := graded[BASELINE_AGENTS[0]].plan)}
+        return BaselineReport(
+            seed=seed,
+            environment_version=ENVIRONMENT_VERSION,
+            results=results,
+            scores=scores,
+            expected_range={name: default_range(known_task(name)) for name in scores},
+        )
 
     @router.get(JOB_PATH, response_model=BaselineJobReport, responses=PROBLEMS, summary="Progress and result of a job")
     async def job(job_id: JobId) -> BaselineJobReport:

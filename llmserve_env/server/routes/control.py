@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.server.clients import COOKIE, COOKIE_AGE_S, Client, new_token
 from llmserve_env.server.errors import StoreBusyError
+from llmserve_env.server.plan_info import step_info
 from llmserve_env.server.schemas import EpisodeResponse, ResetRequest, SessionId, StateResponse, StepRequest
 from llmserve_env.server.service import Service
 from llmserve_env.server.sessions import Session
@@ -39,6 +40,7 @@ def answer_of(session: Session) -> bytes:
     """The last window of a session, as /reset and /step return it."""
     with session.held.use() as episode:
         seen, length = observe(episode), episode.task.steps
+        info = step_info(episode, seen, session.overrides)
     reward, done, metadata = seen.pop("reward"), seen.pop("done"), seen["metadata"]
     body = {
         "session_id": session.session_id,
@@ -47,11 +49,7 @@ def answer_of(session: Session) -> bytes:
         "reward": reward,
         "done": done,
         "metadata": metadata,
-        "info": {
-            "reward_terms": metadata["reward_terms"],
-            "phase": metadata["phase"],
-            "held_knobs": metadata["held_knobs"],
-        },
+        "info": info,
         "episode_length": length,
     }
     return orjson.dumps(body)

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from llmserve_env.backends.real.settings import RealSettings
+from llmserve_env.engine.knobs import KNOB
 from llmserve_env.env.warmup import is_warm
 from llmserve_env.models import ServeAction, ServeObservation
 from llmserve_env.server.connections import guard
@@ -42,6 +43,7 @@ def task_info(task: Task) -> TaskInfo:
         episode_length=task.steps,
         window_s=task.window_s,
         active_knobs=list(task.knobs.active),
+        active_actions=[KNOB[name].alias or name for name in task.knobs.active],
         masked_knobs=list(task.masked_knobs),
         slos=slos,
         memory_limit_gb=task.deployment.memory_limit_gb,
@@ -53,6 +55,7 @@ def task_info(task: Task) -> TaskInfo:
 
 def health_of(service: Service) -> HealthResponse:
     """What /health answers."""
+    uptime_s = round(time.monotonic() - service.started_at, 3)
     return HealthResponse(
         status="healthy",
         ready=service.is_ready,
@@ -60,18 +63,20 @@ def health_of(service: Service) -> HealthResponse:
         progress=1.0 if service.is_ready else service.compiled_share,
         active_sessions=len(service.sessions.directory) + service.num_websockets(),
         stored_sessions=service.sessions.limits.num_stored,
-        uptime_s=round(time.monotonic() - service.started_at, 3),
+        uptime_s=uptime_s,
+        uptime_seconds=uptime_s,
     )
 
 
 def runtime_of(service: Service) -> dict[str, Any]:
     """What /runtime answers."""
-    is_real = service.settings.mode == "real"
+    mode = service.settings.mode
+    backends = {"sim": "simulator", "table": "lookup table"}
     return {
-        "mode": service.settings.mode,
-        "backend": RealSettings().provider if is_real else "simulator",
+        "mode": mode,
+        "backend": RealSettings().provider if mode == "real" else backends[mode],
         "kernels_compiled": is_warm(),
-        "session_store": "memory" if is_real else service.settings.store_url.split(":")[0],
+        "session_store": service.settings.store_url.split(":")[0] if mode == "sim" else "memory",
         "versions": {
             "package": PACKAGE_VERSION,
             "environment": ENVIRONMENT_VERSION,

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from llmserve_env.backends.table.backend import TableBackend
 from llmserve_env.backends.table.grid import MEASURES, Grid
 from llmserve_env.backends.table.lookup import LookupTable
-from llmserve_env.env.episode import Episode
+from llmserve_env.env.episode import Episode, replay
 from llmserve_env.env.spaces import ActionEncoding
 from llmserve_env.errors import ConfigError, EpisodeStateError, InvalidLogError
 from llmserve_env.graders import grade_episode
@@ -150,14 +150,15 @@ def test_a_table_exported_for_another_task_is_refused(table: LookupTable) -> Non
         TableBackedEnv(table, load_task("bursty_workload"))
 
 
-def test_an_episode_on_a_table_has_neither_log_nor_grade_nor_simulator() -> None:
+def test_an_episode_on_a_table_has_the_plans_score_but_no_replay_and_no_simulator() -> None:
     env = TableBackedEnv(even_table(20.0), 1)
     env.reset(seed=0)
     env.step(BATCH_128)
-    with pytest.raises(EpisodeStateError, match="has no log"):
-        env.episode.log()
-    with pytest.raises(InvalidLogError, match="has no grade"):
-        grade_episode(env.episode)
+    with pytest.raises(InvalidLogError, match="table mode"):
+        replay(env.episode.log())
+    found = grade_episode(env.episode)
+    assert found.plan is not None
+    assert (found.mode, found.score) == ("table", found.plan.score)
     with pytest.raises(EpisodeStateError, match="table mode have no simulator"):
         env.episode.batch.snapshot()
 
