@@ -192,6 +192,22 @@ figures: setup ## Rerun every command whose output is shown in README.md and doc
 	$(BIN)/python -m tools.record_page
 	$(BIN)/python -m tools.figures
 
+# What belongs to the newest version of the core tasks: references, constants, policies, data files and tables.
+CORE := $(shell ls llmserve_env/tasks/data/*_*-v*.yaml | sed -E 's|.*/||; s|-v([0-9]+)[.]yaml| \1|' | sort -k1,1 -k2,2n \
+	| awk '{newest[$$1] = $$1 "-v" $$2} END {for (id in newest) print newest[id]}')
+
+.PHONY: core
+core: setup-train setup ## Freeze, tune and train the newest version of the core tasks, and rewrite what is made from it
+	$(BIN)/llmserve task freeze $(CORE) adversarial_spike
+	$(BIN)/llmserve tune --task static_workload,bursty_workload,adversarial_multitenant --method halving --trials 96
+	$(BIN)/python train.py --task static_workload --steps 120000 --seed 0
+	$(BIN)/python train.py --task bursty_workload --steps 120000 --seed 0
+	$(BIN)/python train.py --task adversarial_multitenant --steps 360000 --seed 0
+	$(BIN)/python train.py --task static_workload,bursty_workload,adversarial_multitenant --steps 720000 --seed 0 --generalist
+	$(BIN)/python -m tools.make_data
+	$(BIN)/python -m benchmarks.lost_requests
+	$(BIN)/python -m tools.build_docs
+
 ##@ Maintain
 
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \

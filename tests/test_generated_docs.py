@@ -5,10 +5,12 @@ from __future__ import annotations
 from tools.build_docs import BLOCK, BLOCKS, documents, rebuilt
 
 DOCUMENTS = documents()
+# tests/mission looks after the specification, which is made of the other pages.
+PAGES = [path for path in DOCUMENTS if path.name != "ENVIRONMENT.md"]
 
 
 def test_generated_tables_are_up_to_date() -> None:
-    stale = [path.name for path in DOCUMENTS if rebuilt(path.read_text("utf-8")) != path.read_text("utf-8")]
+    stale = [path.name for path in PAGES if rebuilt(path.read_text("utf-8")) != path.read_text("utf-8")]
     assert stale == [], "run `make docs`"
 
 

@@ -144,8 +144,8 @@ def agent_table() -> str:
 
 def mission_table() -> str:
     """What was asked for, what is here, and why: a row per test in tests/mission."""
-    import_module("tests.mission.load_all")
-    rows = [[_cell(row.asked), _cell(row.here), _cell(row.why)] for row in import_module("tests.mission.asked").ROWS]
+    found = import_module("tests.mission.load_all").rows()
+    rows = [[_cell(row.asked), _cell(row.here), _cell(row.why)] for row in found]
     return markdown_table(["asked", "here", "why, where they differ"], rows)
 
 

@@ -90,9 +90,9 @@ def tuned_knobs(task: Task) -> Array:
     path = constant_file(task)
     found = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
     command = f"llmserve tune --task {task.typed_name}"
-    if task.id not in found:
+    entry = found.get(task.versioned_id, found.get(task.id))
+    if entry is None:
         raise WeightsNotFoundError(f"no tuned constant for {task.id} in {path.name}; find one with: {command}")
-    entry = found[task.id]
     if (entry["task_version"], entry["environment_version"]) != (task.version, ENVIRONMENT_VERSION):
         raise VersionMismatchError(
             f"the tuned constant of {task.id} is for version {entry['task_version']} on environment "

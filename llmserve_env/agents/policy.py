@@ -45,6 +45,21 @@ def policy_folder(name: str) -> Path:
     return shipped if use_shipped else trained
 
 
+def policy_folder_for(task: Task, name: str | None = None) -> Path:
+    """The folder of the policy of this name (the task's id) for this version: `<name>-v<version>` if there is one."""
+    name = name or task.id
+    versioned = policy_folder(f"{name}-v{task.version}")
+    return versioned if versioned.is_dir() else policy_folder(name)
+
+
+def keep_former(folder: Path, task: Task) -> None:
+    """Rename a folder that holds a policy of an older version of this task, before a new one is written there."""
+    card = folder / "ppo.json"
+    version = json.loads(card.read_text(encoding="utf-8"))["tasks"].get(task.id) if card.is_file() else None
+    if version is not None and version < task.version:
+        folder.rename(folder.with_name(f"{folder.name}-v{version}"))
+
+
 def _is_checkout() -> bool:
     """Whether the package lies in its repository rather than among installed packages."""
     return (SHIPPED_WEIGHTS.parents[1] / "pyproject.toml").is_file()

@@ -14,7 +14,7 @@ from llmserve_env.agents.policy import (
     check_interface,
     check_policy,
     load_policy,
-    policy_folder,
+    policy_folder_for,
 )
 from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.arrays import Array
@@ -35,7 +35,7 @@ class PpoAgent:
         self._actions: ActionCodec | None = None
 
     def _folder(self, task: Task) -> Path:
-        return self._given or policy_folder(task.id)
+        return self._given or policy_folder_for(task)
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         folder = self._folder(task)
@@ -70,7 +70,7 @@ class GeneralistAgent(PpoAgent):
     name = "ppo_generalist"
 
     def _folder(self, task: Task) -> Path:
-        return self._given or policy_folder(GENERALIST)
+        return self._given or policy_folder_for(task, GENERALIST)
 
     def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
         # A task that it was trained on must be of the same version; others are played as they are.

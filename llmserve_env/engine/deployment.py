@@ -39,6 +39,12 @@ class Deployment:
     """Fresh waiting requests allowed per class and replica; the next one is rejected."""
     bring_up_ps: int = 0
     restart_overhead_ps: int = 0
+    warm_up_at_cap: bool = False
+    """Whether a replica needs memory for the logits of `batch_cap` sequences, as vLLM does to warm up its sampler.
+
+    vLLM stops with "CUDA out of memory occurred when warming up sampler with N dummy requests. Please try lowering
+    `max_num_seqs` or `gpu_memory_utilization`" (vllm/v1/worker/gpu_model_runner.py, `_dummy_sampler_run`).
+    """
     host: HostCosts = NO_HOST
     graph_max_tokens: int = 512
     """Largest iteration that was captured as a CUDA graph; larger ones are launched kernel by kernel."""

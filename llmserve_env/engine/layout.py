@@ -113,6 +113,7 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("draft_bytes", "i8"),
         ("bring_up_ps", "i8"),
         ("restart_overhead_ps", "i8"),
+        ("warm_up_at_cap", "i8"),
         ("num_blocks_override", "i8"),
         ("num_classes", "i8"),
         ("waiting_room", "i8", (MAX_CLASSES,)),

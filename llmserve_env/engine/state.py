@@ -86,6 +86,7 @@ DEPLOYMENT_FIELDS = (
     "activation_reserve_bytes",
     "bring_up_ps",
     "restart_overhead_ps",
+    "warm_up_at_cap",
     "graph_max_tokens",
 )
 COSTS_FIELDS = (

@@ -17,7 +17,7 @@ from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.env.kernels import TERMS_DTYPE
 from llmserve_env.errors import EpisodeStateError, InvalidLogError, VersionMismatchError
 from llmserve_env.request_outcomes import RequestOutcomes
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.catalog import load_task, load_version
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -236,7 +236,7 @@ class Episode:
 
 def replay(log: ActionLog, task: Task | None = None) -> Episode:
     """Play a log again. A log of another version is refused, because its figures would differ."""
-    task = task or load_task(log.task_id)
+    task = task or load_version(log.task_id, log.task_version)
     if log.mode != "sim":
         raise InvalidLogError(
             f"the log was played in {log.mode} mode, and only simulated episodes can be replayed; "

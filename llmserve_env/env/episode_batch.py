@@ -47,15 +47,22 @@ def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float 
         row[name] = getattr(task.reward, name)
     row["memory_limit_gb"] = task.deployment.memory_limit_gb
     row["price_usd_per_hour"] = task.fleet.costs.price_usd_per_hour
-    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers.values()) / BYTES_PER_GB
-    row["idle_gpus"] = (
-        (1.0 - task.reward.busy_share) * task.fleet.num_replicas * lightest_gb / task.deployment.memory_limit_gb
-    )
+    row["bills_gpu_time"] = task.reward.bill == "gpu_time"
+    row["counts_reserved_memory"] = task.reward.memory == "reserved"
+    row["idle_gpus"] = _idle_gpus(task)
     row["max_gpus"] = task.fleet.max_num_replicas
     row["window_s"] = task.window_s
     row["window_budget_usd"] = window_budget_usd or 0.0
     fill_knob_rules(record, task)
     return record
+
+
+def _idle_gpus(task: Task) -> float:
+    """The least that a window can be billed for, in GPUs."""
+    if task.reward.bill == "gpu_time":
+        return task.fleet.num_replicas
+    lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers.values()) / BYTES_PER_GB
+    return (1.0 - task.reward.busy_share) * task.fleet.num_replicas * lightest_gb / task.deployment.memory_limit_gb
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ SCORING_DTYPE = np.dtype(
         ("itl_limit_ms", "f8"),
         ("memory_limit_gb", "f8"),
         ("busy_share", "f8"),
+        ("bills_gpu_time", "i8"),
+        ("counts_reserved_memory", "i8"),
         ("price_usd_per_hour", "f8"),
         ("idle_gpus", "f8"),
         ("max_gpus", "f8"),
@@ -156,9 +158,14 @@ def bill(scoring, control, metrics, out):
         out.cost_usd = control.window_usd
         out.cost = min(control.window_usd / s.window_budget_usd, 1.0)
         return
-    gpus = s.busy_share * metrics.busy_gpu_s + (1.0 - s.busy_share) * metrics.reserved_gb_s / s.memory_limit_gb
+    if s.bills_gpu_time:
+        gpus = metrics.in_service_gpu_s
+    else:
+        gpus = s.busy_share * metrics.busy_gpu_s + (1.0 - s.busy_share) * metrics.reserved_gb_s / s.memory_limit_gb
     out.cost_usd = s.price_usd_per_hour / S_PER_HOUR * gpus
-    out.cost = min(max((gpus / s.window_s - s.idle_gpus) / (s.max_gpus - s.idle_gpus), 0.0), 1.0)
+    span = s.max_gpus - s.idle_gpus
+    # A fleet that cannot grow costs the same whatever is done with it.
+    out.cost = min(max((gpus / s.window_s - s.idle_gpus) / span, 0.0), 1.0) if span > 0.0 else 0.0
 
 
 @kernel
@@ -182,7 +189,8 @@ def score_windows(scoring, control, window, metrics, terms):
         out.latency = 0.5 * (out.ttft + out.itl)
         bill(s, c, m, out)
         thrash = w.preemptions / max(m.active_requests + m.queue_depth, 1.0)
-        out.memory = 1.0 if w.ooms > 0 else min(max(c.knobs.kv_budget_fraction, thrash), 1.0)
+        reserved = c.knobs.kv_budget_fraction if s.counts_reserved_memory else 0.0
+        out.memory = 1.0 if w.ooms > 0 else min(max(reserved, thrash), 1.0)
         out.reward = min(max(weigh(s.weights, out), -1.0), 1.0)
         c.step += 1
         c.cost_so_far_usd += out.cost_usd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llmserve_env.backends.backend import Mode
@@ -12,8 +13,9 @@ from llmserve_env.graders.components import MOVED_BY, components
 from llmserve_env.graders.feedback import feedback_for
 from llmserve_env.graders.plan import PlanGrade, plan_grade
 from llmserve_env.graders.references import reference_for
+from llmserve_env.graders.same_traffic import default_episode, is_compared, loses_more_for_nothing
 from llmserve_env.request_outcomes import RequestFigures, request_figures
-from llmserve_env.tasks.catalog import load_task
+from llmserve_env.tasks.catalog import load_version
 from llmserve_env.tasks.task import Task
 
 REWARD_TOLERANCE = 1e-9
@@ -41,7 +43,7 @@ class Grade:
 
 def grade(log: ActionLog, task: Task | None = None) -> Grade:
     """Grade a log by replaying it: its actions decide the score, whatever rewards it claims."""
-    task = task or load_task(log.task_id)
+    task = task or load_version(log.task_id, log.task_version)
     check_log(log, task)
     episode = replay(log, task)
     for step, (claimed, paid) in enumerate(zip(log.rewards, episode.trajectory.terms["reward"], strict=False)):
@@ -60,16 +62,21 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
     if mode == "table":
         return _table_grade(played)
     measured, figures = components(played), request_figures(played.requests)
-    reference = reference_for(task)
     weights = weights_of(played)
-    normalised = {name: reference.normalised(name, measured[name]) for name in weights}
+    normalised = _normalised(played, measured, weights)
     score = sum(weight * normalised[name] for name, weight in weights.items()) if n else 0.0
+    said = feedback_for(played, figures, normalised, measured)
+    if n and is_compared(played) and loses_more_for_nothing(played):
+        score = 0.0
+        said += (
+            " More requests were lost than the defaults lose on this traffic, and the bill is no lower: it scores 0."
+        )
     breakdown: dict[str, float] = dict(normalised) if n else dict.fromkeys(normalised, 0.0)
     breakdown |= {f"{name}_raw": value for name, value in measured.items()}
     return Grade(
         score=min(max(score, 0.0), 1.0),
         breakdown=breakdown,
-        feedback=feedback_for(played, figures, normalised, measured),
+        feedback=said,
         task_id=task.id,
         task_version=task.version,
         seed=played.seed,
@@ -78,6 +85,13 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
         mode=mode,
         plan=plan_grade(played),
     )
+
+
+def _normalised(played: PlayedEpisode, measured: dict[str, float], graded: Iterable[str]) -> dict[str, float]:
+    """Each graded component between its ends; where requests count, from what the defaults do on the same traffic."""
+    task, reference = played.task, reference_for(played.task)
+    zeros = default_episode(task, played.seed).components if is_compared(played) else {}
+    return {name: reference.normalised(name, measured[name], zeros.get(name)) for name in graded}
 
 
 def _table_grade(played: PlayedEpisode) -> Grade:

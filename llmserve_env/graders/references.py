@@ -14,6 +14,7 @@ from typing import Any
 
 from llmserve_env.errors import ReferencesNotFoundError, VersionMismatchError
 from llmserve_env.tasks.digest import task_digest
+from llmserve_env.tasks.files import references_path
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
@@ -25,15 +26,10 @@ class Reference:
     floor: dict[str, float]
     optimum: dict[str, float]
 
-    def normalised(self, name: str, value: float) -> float:
-        """Where a component lies between floor and optimum, within [0, 1]."""
+    def normalised(self, name: str, value: float, zero: float | None = None) -> float:
+        """Where a component lies between floor and optimum, within [0, 1]; `zero` moves both ends together."""
         low, high = self.floor[name], self.optimum[name]
-        return min(max((value - low) / (high - low), 0.0), 1.0)
-
-
-def references_path(task_file: Path) -> Path:
-    """Where the references of the task in this file lie."""
-    return task_file.with_suffix(".references.json")
+        return min(max((value - (low if zero is None else zero)) / (high - low), 0.0), 1.0)
 
 
 def freeze_command(task: Task) -> str:

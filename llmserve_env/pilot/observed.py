@@ -12,7 +12,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
-from llmserve_env.backends.backend import BackendMode
+from llmserve_env.backends.backend import Mode
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.pilot.readings import Reading
@@ -27,7 +27,7 @@ MAX_ROWS = 4_096
 class ObservedEngine:
     """One endless episode of a task, whose windows somebody else serves."""
 
-    mode: BackendMode = "real"
+    mode: Mode = "real"
     num_episodes = 1
     stopped: str | None = None
     window_budget_usd: float | None = None

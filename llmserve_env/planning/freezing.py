@@ -1,6 +1,7 @@
 """Freeze the references of a task: the two ends of its score, computed and written beside its file.
 
-The floor is what a random agent reaches, or what `default_knobs` reaches for the components in `grader.from_baseline`.
+The floor is what a random agent reaches, or what `default_knobs` reaches: for the components in `grader.from_baseline`,
+and for all of them where requests are counted.
 The optimum is, per component, the better of two controls: the constant with the highest reward, and the clairvoyant
 planner, which knows the traffic to come and plans around that constant. Both ends are means over reference seeds.
 The definition is the same for every task, shipped or not.
@@ -20,11 +21,12 @@ from llmserve_env.evaluation.report import commit_of
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.graders.plan import FORMULAS
-from llmserve_env.graders.references import freeze_command, has_references, references_path
+from llmserve_env.graders.references import freeze_command, has_references
 from llmserve_env.planning.plan_calibration import plan_section
 from llmserve_env.planning.tuning.constants import outcome_of, play_constants
 from llmserve_env.planning.tuning.halving import halve
 from llmserve_env.tasks.digest import task_digest
+from llmserve_env.tasks.files import references_path
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
@@ -50,6 +52,9 @@ def freeze(
     baseline = outcome_of(play_agent("default_knobs", task, seeds, runner)).components
     floor = outcome_of(play_agent("random", task, seeds, runner)).components
     floor |= {name: baseline[name] for name in task.grader.from_baseline}
+    if task.grader.counts == "requests":
+        # Such a score is measured from the defaults on the same traffic.
+        floor = baseline
     best = halve(task, lambda outcome: outcome.reward, runner=runner).best.knobs
     constant = play_constants(task, best[None], seeds, runner)[0].components
     planned = play_agent("clairvoyant", task, seeds[:num_ceiling_seeds], runner, constant=best)

@@ -20,8 +20,9 @@ from llmserve_env.evaluation.play import play_agent
 from llmserve_env.evaluation.runner import Runner, Threads
 from llmserve_env.evaluation.seeds import SEED_RANGES
 from llmserve_env.graders.plan import FORMULAS, cost_usd, mean_tps, plan_grade_with
-from llmserve_env.graders.references import references_of, references_path
+from llmserve_env.graders.references import references_of
 from llmserve_env.planning.tuning.constants import play_constants
+from llmserve_env.tasks.files import references_path
 from llmserve_env.tasks.task import Task
 
 NUM_SEEDS = 12
@@ -33,7 +34,7 @@ def plan_section(task: Task, runner: Runner | None = None) -> dict[str, Any]:
     """The `plan` section of a task's references."""
     runner = runner or Threads()
     seeds = SEED_RANGES["references"][:NUM_SEEDS]
-    defaults = play_agent("static", task, seeds, runner)
+    defaults = play_agent("default_knobs", task, seeds, runner)
     found = play_constants(task, _candidates(task), seeds, runner)
     constants = {
         "baseline_tps": float(np.mean([mean_tps(episode) for episode in defaults])),

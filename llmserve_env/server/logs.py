@@ -11,14 +11,14 @@ from llmserve_env.env.knob_changes import changed
 from llmserve_env.errors import ConfigError, InvalidLogError
 from llmserve_env.models import EpisodeLog, ServeAction
 from llmserve_env.server.grading_schemas import GraderRequest, StepAnswer, StepCause
-from llmserve_env.server.tasks import known_task
+from llmserve_env.server.tasks import known_task, known_version
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
 
 
 def wire_log(log: ActionLog) -> EpisodeLog:
     """The log as it travels; /grader takes it back as it is."""
-    names = [knob.name for knob in known_task(log.task_id).action_knobs]
+    names = [knob.name for knob in known_version(log.task_id, log.task_version).action_knobs]
     actions = [ServeAction.model_validate(dict(zip(names, action, strict=True))) for action in log.actions]
     return EpisodeLog(
         task_id=log.task_id,
@@ -33,7 +33,7 @@ def wire_log(log: ActionLog) -> EpisodeLog:
 
 def log_of(wire: EpisodeLog) -> ActionLog:
     """The library's log from the wire's, of a task this server knows."""
-    task = known_task(wire.task_id)
+    task = known_version(wire.task_id, wire.task_version)
     return ActionLog(
         task_id=task.id,
         task_version=wire.task_version,
@@ -76,7 +76,7 @@ def log_of_answers(task_id: str | int | None, answers: Sequence[StepAnswer]) -> 
         task = known_task(task_id)
         return ActionLog(task.id, task.version, ENVIRONMENT_VERSION, DEFAULT_SEED, ())
     first, causes = answers[0].info, [answer.info for answer in answers]
-    task = known_task(first.task_id)
+    task = known_version(first.task_id, first.task_version)
     if task_id is not None and known_task(task_id).id != task.id:
         raise InvalidLogError(f"task_id is {task_id!r}, but episode_log is of {task.id}; give the one it was played on")
     for step, cause in enumerate(causes, start=1):

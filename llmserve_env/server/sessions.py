@@ -23,7 +23,7 @@ from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
 from llmserve_env.server.errors import AmbiguousClientError, StepConflictError, UnknownSessionError
 from llmserve_env.server.store import Action, SessionRecord, SessionStore
 from llmserve_env.server.store_limits import StoreLimits
-from llmserve_env.server.tasks import known_task
+from llmserve_env.server.tasks import known_task, known_version
 from llmserve_env.tasks.sections import RewardWeights
 from llmserve_env.tasks.task import Task
 from llmserve_env.version import ENVIRONMENT_VERSION
@@ -267,7 +267,7 @@ class Sessions:
                 f"session {record.session_id[:80]!r} was not played in the simulator and cannot be brought back; "
                 "POST /reset"
             )
-        task = known_task(record.task_id)
+        task = known_version(record.task_id, record.task_version)
         if (task.version, ENVIRONMENT_VERSION) != (record.task_version, record.environment_version):
             raise VersionMismatchError(
                 f"session {record.session_id[:80]!r} was played on version {record.task_version} of {record.task_id} "

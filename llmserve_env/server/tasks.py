@@ -7,20 +7,30 @@ from functools import lru_cache
 
 from llmserve_env.errors import ConfigError, UnknownTaskError
 from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, known_ids, load_task, task_ids
+from llmserve_env.tasks.files import VARIANTS, base_id
 from llmserve_env.tasks.task import Task
 
 log = logging.getLogger("llmserve.server")
+SHIPPED = {*BENCHMARK, *EXTENDED, *VARIANTS}
 
 
-@lru_cache(maxsize=len(BENCHMARK) + len(EXTENDED))
-def _shipped_task(task_id: str) -> Task:
-    return load_task(task_id)
+@lru_cache(maxsize=4 * len(SHIPPED))
+def _shipped_task(name: str) -> Task:
+    return load_task(name)
+
+
+def known_version(task_id: str, version: int) -> Task:
+    """This version of a task of the catalogue, or the newest where there is none of this version."""
+    try:
+        return known_task(f"{task_id}-v{version}")
+    except UnknownTaskError:
+        return known_task(task_id)
 
 
 def known_task(name: str | int) -> Task:
     """A task of the catalogue; UnknownTaskError lists them. Files of LLMSERVE_TASKS are read again when they change."""
     text = str(name)
-    if text in BENCHMARK or text in EXTENDED:
+    if base_id(text) in SHIPPED:
         return _shipped_task(text)
     known = known_ids()
     if text not in known and text not in {str(number) for number in range(1, len(BENCHMARK) + 1)}:

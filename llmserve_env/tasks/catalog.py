@@ -24,7 +24,17 @@ from llmserve_env.tasks.files import (
 )
 from llmserve_env.tasks.task import Task, TaskSource, parse_task
 
-__all__ = ["BENCHMARK", "EXTENDED", "SUITES", "is_path", "known_ids", "load_task", "read_task", "task_ids"]
+__all__ = [
+    "BENCHMARK",
+    "EXTENDED",
+    "SUITES",
+    "is_path",
+    "known_ids",
+    "load_task",
+    "load_version",
+    "read_task",
+    "task_ids",
+]
 
 
 def is_path(name: str | int | Path) -> bool:
@@ -87,9 +97,20 @@ def load_task(name: str | int | Path) -> Task:
     if text not in found:
         raise UnknownTaskError(
             f"there is no task {name!r}; known: {', '.join(known_ids())} "
-            f"(or 1 to {len(BENCHMARK)}, or the path of a YAML file)"
+            f"(or 1 to {len(BENCHMARK)}, a version such as {BENCHMARK[0]}-v1, or the path of a YAML file)"
         )
     task = _current_task(found[text])
-    if task.id != found[text].stem:
-        raise ConfigError(f"{found[text]}: id is {task.id!r}; it must be the file's name {found[text].stem!r}")
+    if found[text].stem not in (task.id, task.versioned_id):
+        raise ConfigError(
+            f"{found[text]}: id is {task.id!r} and version {task.version}; "
+            f"the file's name must be {task.id}.yaml or {task.versioned_id}.yaml"
+        )
     return task
+
+
+def load_version(task_id: str, version: int) -> Task:
+    """This version of a task where the package has it, else the newest; a caller that needs the version compares it."""
+    try:
+        return load_task(f"{task_id}-v{version}")
+    except UnknownTaskError:
+        return load_task(task_id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,23 @@ def data_folder() -> Path:
     return Path(str(files("llmserve_env.tasks").joinpath("data")))
 
 
+VERSIONED = re.compile(r"(?P<id>.+)-v(?P<version>[1-9]\d*)")
+"""The name of one version of a task, and of its file."""
 BENCHMARK = ("static_workload", "bursty_workload", "adversarial_multitenant")
 """The core suite: the tasks of the headline table, in order of difficulty; a task's number is its place here."""
-EXTENDED = tuple(sorted({path.stem for path in data_folder().glob("*.yaml")} - set(BENCHMARK)))
+VARIANTS = ("adversarial_spike",)
+"""Variants of core tasks, asked for by name only."""
+
+
+def base_id(stem: str) -> str:
+    """The id of the task in a file of this name."""
+    found = VERSIONED.fullmatch(stem)
+    return found["id"] if found else stem
+
+
+EXTENDED = tuple(sorted({base_id(path.stem) for path in data_folder().glob("*.yaml")} - {*BENCHMARK, *VARIANTS}))
 """The extended suite, made from published figures of production traces: every other task of the package."""
-SUITES = {"core": BENCHMARK, "extended": EXTENDED}
+SUITES = {"core": BENCHMARK, "extended": EXTENDED, "variants": VARIANTS}
 
 
 def suite_of(task_id: str) -> str:
@@ -55,10 +68,32 @@ def own_task_files() -> dict[str, Path]:
     return found
 
 
+def references_path(task_file: Path) -> Path:
+    """Where the references of the task in this file lie."""
+    return task_file.with_suffix(".references.json")
+
+
+def newest_versions(paths: Iterable[Path]) -> dict[str, Path]:
+    """The file that each plain id means: of the versions with frozen references the newest, else the oldest."""
+    versions: dict[str, dict[int, Path]] = {}
+    for path in paths:
+        if found := VERSIONED.fullmatch(path.stem):
+            versions.setdefault(found["id"], {})[int(found["version"])] = path
+    newest = {}
+    for task_id, of_task in versions.items():
+        frozen = [number for number, path in of_task.items() if references_path(path).is_file()]
+        newest[task_id] = of_task[max(frozen) if frozen else min(of_task)]
+    return newest
+
+
 def task_files() -> dict[str, Path]:
-    """Path of every task by its file's name: those of the package, then those of the folders in LLMSERVE_TASKS."""
+    """Path of every task by name: those of the package, then those of the folders in LLMSERVE_TASKS.
+
+    A file `static_workload-v2.yaml` is found as `static_workload-v2`, and as `static_workload` while it is the newest.
+    """
     shipped = {path.stem: path for path in sorted(data_folder().glob("*.yaml"))}
-    return shipped | own_task_files()
+    found = shipped | own_task_files()
+    return newest_versions(found.values()) | found
 
 
 def task_ids() -> list[str]:
@@ -69,7 +104,7 @@ def task_ids() -> list[str]:
 def known_ids() -> list[str]:
     """Everything that can be asked for by id: what is listed, then the extended suite."""
     listed = task_ids()
-    return [*listed, *(name for name in EXTENDED if name not in listed)]
+    return [*listed, *(name for name in (*VARIANTS, *EXTENDED) if name not in listed)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

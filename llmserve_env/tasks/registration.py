@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from llmserve_env.tasks.files import read_mapping, task_files
+from llmserve_env.tasks.files import base_id, read_mapping, task_files
 
 REMOTE_ID = "LLMServe/remote-v1"
 DEFAULT_STEPS = 200
@@ -26,13 +26,16 @@ def register_file(path: Path | str) -> str:
 def register_all() -> None:
     """Register every known task as `LLMServe/<task>-v<version>`; its file is validated when an environment is made.
 
-    `LLMServe/<task>-flat-v<version>` has one `Discrete` action instead, and `LLMServe/remote-v1` plays on a server.
+    `LLMServe/<task>-flat-v<version>` has one `Discrete` action instead, and `LLMServe/remote-v1` plays on a server. A
+    version newer than the one that the plain id means has no id yet: Gymnasium would call the other out of date.
     """
-    for name, path in task_files().items():
-        data = read_mapping(path)
-        version, steps = data.get("version", 1), data.get("steps", DEFAULT_STEPS)
-        if f"LLMServe/{name}-v{version}" not in gym.registry:
-            _register(name, version, steps, name)
+    files = task_files()
+    read = {path: read_mapping(path) for path in files.values()}
+    newest = {name: read[path].get("version", 1) for name, path in files.items()}
+    for path, data in sorted(read.items()):
+        name, version = base_id(path.stem), data.get("version", 1)
+        if version <= newest.get(name, version) and f"LLMServe/{name}-v{version}" not in gym.registry:
+            _register(name, version, data.get("steps", DEFAULT_STEPS), path.stem)
     if REMOTE_ID not in gym.registry:
         gym.register(id=REMOTE_ID, entry_point="llmserve_env.gym_envs.remote:RemoteGymEnv")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
@@ -25,7 +25,24 @@ MAX_STEPS = 100_000
 Quality = Annotated[tuple[Fraction, ...], Field(min_length=1, description="one figure per tier of the deployment")]
 
 
-class DeploymentSpec(Part):
+class GrowingPart(Part):
+    """A section that has gained fields since tasks were frozen.
+
+    Such a field is not written while it has its default, so that digests do not depend on fields a task does not use.
+    """
+
+    later_fields: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_unused_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = serialise(self)
+        for name in self.later_fields:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                data.pop(name, None)
+        return data
+
+
+class DeploymentSpec(GrowingPart):
     """The fleet: GPU profile, replicas and the limits it is started with."""
 
     profile: Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
@@ -52,6 +69,16 @@ class DeploymentSpec(Part):
     restart_overhead_s: NonNegative = 5.0
     price_usd_per_hour: Positive | None = None
     """Of one GPU; that of the profile when not given. A replica of several GPUs costs as many times that."""
+    warm_up_at_cap: bool = False
+    """Whether a replica needs memory for the logits of its largest batch; at KV 1.0 a cap above 256 does not fit."""
+    later_fields = (
+        "tiers",
+        "gpu_memory_utilization",
+        "price_usd_per_hour",
+        "host",
+        "async_scheduling",
+        "warm_up_at_cap",
+    )
 
     @field_validator("host")
     @classmethod
@@ -62,12 +89,6 @@ class DeploymentSpec(Part):
             except ProfileError as error:
                 raise ValueError(str(error)) from error
         return host
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A field that is not set is not written: digests of tasks do not depend on fields they do not use."""
-        data: dict[str, Any] = serialise(self)
-        return {name: value for name, value in data.items() if value is not None}
 
     @property
     def schedules_ahead(self) -> bool:
@@ -92,7 +113,7 @@ class RewardWeights(Part):
     memory: NonNegative
 
 
-class RewardSpec(Part):
+class RewardSpec(GrowingPart):
     """What the terms are measured against; docs/metrics.md has the formulas."""
 
     weights: RewardWeights
@@ -102,9 +123,14 @@ class RewardSpec(Part):
     """Mean time between tokens from which slower is no worse."""
     busy_share: Fraction = 0.5
     """Share of a GPU's price billed for busy time; the rest is billed for reserved memory."""
+    bill: Literal["busy_and_memory", "gpu_time"] = "busy_and_memory"
+    """What is paid for: busy time and reserved memory, or GPUs while they are in service, as clouds charge."""
+    memory: Literal["reserved", "pressure"] = "reserved"
+    """The memory term: the KV budget in force or the rate of preemptions, or the rate of preemptions alone."""
     class_weights: dict[Name, NonNegative]
     quality: dict[Name, Quality]
     """What an answer is worth to the customer, by tier: a price, not an accuracy."""
+    later_fields = ("bill", "memory")
 
     @model_validator(mode="after")
     def _comfort_is_below_the_limit(self) -> RewardSpec:
@@ -115,12 +141,15 @@ class RewardSpec(Part):
         return self
 
 
-class GraderSpec(Part):
+class GraderSpec(GrowingPart):
     """Weights of the score's components; they add up to 1."""
 
     weights: dict[ComponentName, Fraction]
     from_baseline: tuple[ComponentName, ...] = ()
     """Components measured from `default_knobs` up, instead of from a random agent's figures."""
+    counts: Literal["windows", "requests"] = "windows"
+    """What components are shares of: means over windows, each alike, or the episode's requests, each alike."""
+    later_fields = ("counts",)
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> GraderSpec:

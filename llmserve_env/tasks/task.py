@@ -68,7 +68,7 @@ class Task(Part):
 
     id: TaskId
     version: Count = 1
-    suite: Literal["core", "extended", "own"] = Field(default="own", exclude=True)
+    suite: Literal["core", "extended", "variants", "own"] = Field(default="own", exclude=True)
     """Which table a task belongs to (`files.suite_of`); no part of the problem, so no part of its digest."""
     number: Annotated[int, Field(strict=True, ge=0)] = 0
     """The short form of the id (`files.number_of`)."""
@@ -157,12 +157,19 @@ class Task(Part):
     @property
     def typed_name(self) -> str:
         """How commands name the task: by its file's name, or by its id if it is part of the package."""
-        return self.id if self.own_file is None else self.own_file.name
+        if self.own_file is not None:
+            return self.own_file.name
+        return self.id if self.file is None else self.file.stem
+
+    @property
+    def versioned_id(self) -> str:
+        """The name that will always mean this version."""
+        return f"{self.id}-v{self.version}"
 
     @property
     def gym_id(self) -> str:
         """Name in Gymnasium's registry; a new version whenever dynamics, reward or observation change."""
-        return f"LLMServe/{self.id}-v{self.version}"
+        return f"LLMServe/{self.versioned_id}"
 
     @cached_property
     def masked_knobs(self) -> tuple[str, ...]:
@@ -251,6 +258,7 @@ class Task(Part):
             waiting_room=room[:MAX_CLASSES],
             bring_up_ps=s_to_ps(spec.bring_up_s),
             restart_overhead_ps=s_to_ps(spec.restart_overhead_s),
+            warm_up_at_cap=spec.warm_up_at_cap,
         )
 
     def _reserve_bytes(self, profile: Profile) -> int:

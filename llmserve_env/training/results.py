@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from llmserve_env.agents.policy import PolicyNetwork
+from llmserve_env.agents.policy import PolicyNetwork, keep_former
 from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.agents.ppo import PpoAgent
 from llmserve_env.arrays import Array
@@ -135,6 +135,7 @@ class Record:
     def write(self, engine: str) -> Path:
         """Write `ppo.safetensors`, `ppo.json` and `curve.png` of the best policy."""
         folder = self.run.weights / self.run.name
+        keep_former(folder, self.run.tasks[0])
         folder.mkdir(parents=True, exist_ok=True)
         save_file(layer_tensors(self._best), folder / "ppo.safetensors")
         card = self._card(engine)

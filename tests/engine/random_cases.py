@@ -111,6 +111,7 @@ def _deployment(rng: np.random.Generator) -> Deployment:
         num_prefill_replicas=int(rng.choice([0, 0, 1, 2])),
         memory_limit_bytes=fixed + reserve + blocks * block_tokens * costs.kv_bytes_per_token if by_memory else 2**60,
         activation_reserve_bytes=reserve,
+        warm_up_at_cap=bool(rng.random() < 0.3),
         block_tokens=block_tokens,
         token_budget=budget if chunked else max_len,
         max_model_len=max_len,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,7 +18,8 @@ class Row:
     asked: str
     here: str
     why: str
-    test: str
+    subject: str
+    line: int
 
 
 ROWS: list[Row] = []
@@ -27,7 +29,7 @@ def asked(words: str, here: str, why: str = AS_ASKED) -> Callable[[T], T]:
     """Mark a test as the proof of a row; `words` are words of the document that asks."""
 
     def note(test: T) -> T:
-        ROWS.append(Row(words, here, why, f"{test.__module__.split('.')[-1]}::{test.__name__}"))
+        ROWS.append(Row(words, here, why, test.__module__.rpartition("test_")[2], inspect.getsourcelines(test)[1]))
         return test
 
     return note

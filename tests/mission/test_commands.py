@@ -21,6 +21,7 @@ from llmserve_env.cli.main import parser
 from llmserve_env.server.settings import Settings
 from llmserve_env.tasks.catalog import BENCHMARK
 from tests.mission.asked import asked
+from tools.build_docs import rebuilt
 from tools.pre_submission_check import arguments as check_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,6 +159,7 @@ def test_the_submission_script_prints_start_steps_and_end() -> None:
 @asked("`ENVIRONMENT.md`: the full technical specification.", "one page with the generated tables and the formulas")
 def test_the_specification_is_one_page() -> None:
     text = (ROOT / "ENVIRONMENT.md").read_text(encoding="utf-8")
+    assert rebuilt(text) == text, "run `make docs`"
     for part in ("page-environment", "page-metrics", "endpoints"):
         assert f"<!-- generated: {part} -->" in text
     assert all(

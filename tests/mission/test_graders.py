@@ -124,7 +124,7 @@ def test_the_plans_score_of_task_3_weighs_throughput_slo_cost_and_stability() ->
 
 @asked("| cost budget per episode | – | – | 5.0 (normalised units) |", "the same budget in the plan's score of task 3")
 def test_the_defaults_use_the_cost_budget_of_task_3() -> None:
-    plan = grade_episode(played(3, "static")).plan
+    plan = grade_episode(played(3, "default_knobs")).plan
     assert plan is not None
     assert plan.breakdown["cost"] <= 0.1
 

@@ -16,7 +16,9 @@ from llmserve_env.backends.table.files import DATA_FOLDER, SHIPPED_TABLE
 from llmserve_env.backends.table.grid import AXES, MEASURES, Grid
 from llmserve_env.backends.table.lookup import LookupTable, jitter_stream
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.env.episode import Episode
 from llmserve_env.server.application import create_app
+from llmserve_env.tasks.catalog import load_task
 from tests.mission.asked import asked
 from tests.server.conftest import settings
 from tools.make_data import json_files, table_task
@@ -77,6 +79,20 @@ def test_batch_512_with_the_whole_kv_budget_triggers_the_memory_flag() -> None:
     assert table.lookup(ServingKnobs(512, 1.0), 128).is_out_of_memory
     assert not table.lookup(ServingKnobs(512, 0.75), 128).is_out_of_memory
     assert not table.lookup(ServingKnobs(128, 1.0), 128).is_out_of_memory
+
+
+@asked(
+    "batch 512 with KV 1.0 triggers the memory flag.",
+    "in the simulator too, from version 2 of the tasks on",
+    "vLLM stops at such a start: `CUDA out of memory occurred when warming up sampler` (`gpu_model_runner.py`)",
+)
+def test_the_simulator_runs_out_of_memory_at_the_same_corner() -> None:
+    task = load_task("bursty_workload-v2")
+    episode = Episode(task)
+    episode.reset(42)
+    for _ in range(10):
+        episode.step(task.knobs_from_mapping(CORNER))
+    assert episode.played().totals()["ooms"] >= task.deployment.replicas
 
 
 @asked("More batch means more tokens/s up to a threshold", "the table's own figures")

@@ -17,7 +17,8 @@ from llmserve_env.evaluation.play import play
 from llmserve_env.models import ServeAction, ServeObservation
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from llmserve_env.tasks.catalog import load_task, read_task
-from tests.mission.asked import ROWS, asked
+from tests.mission.asked import asked
+from tests.mission.load_all import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +44,7 @@ def test_one_seed_gives_the_same_episode_twice() -> None:
 def test_the_load_is_not_stationary_and_the_defaults_are_not_best() -> None:
     for number in (2, 3):
         task = load_task(number)
-        rates = play(make_agent("static"), task, [1])[0].trajectory.metrics["window_rate_rps"]
+        rates = play(make_agent("default_knobs"), task, [1])[0].trajectory.metrics["window_rate_rps"]
         assert rates.max() > 2 * np.median(rates)
     text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     assert "Gain of adapting" in text
@@ -79,9 +80,8 @@ def test_every_line_of_the_mission_has_a_row_and_every_row_quotes_one() -> None:
     document = ROOT.parent / "shared" / "MISSION.md"
     if not document.is_file():
         return
-    import tests.mission.load_all  # noqa: F401 - every row must be there
-
     lines = mission_lines(document.read_text(encoding="utf-8"))
     text = "\n".join(lines)
-    assert [row.asked for row in ROWS if row.asked not in text] == []
-    assert [line for line in lines if not any(row.asked in line for row in ROWS)] == []
+    found = rows()
+    assert [row.asked for row in found if row.asked not in text] == []
+    assert [line for line in lines if not any(row.asked in line for row in found)] == []

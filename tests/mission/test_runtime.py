@@ -117,7 +117,7 @@ def test_the_least_recently_used_session_leaves_the_memory_and_comes_back() -> N
 def test_an_unknown_session_is_404_and_a_finished_episode_takes_no_step(client: TestClient, answer: Call) -> None:
     assert client.post("/step", json={"session_id": "none", "action": {}}).status_code == 404
     answer("/reset", {"session_id": "s"})
-    answer("/play", {"session_id": "s", "agent": "static", "steps": 200})
+    answer("/play", {"session_id": "s", "agent": "default_knobs", "steps": 200})
     assert client.post("/step", json={"session_id": "s", "action": {}}).status_code == 409
 
 

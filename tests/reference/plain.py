@@ -56,6 +56,7 @@ class PlainDeployment:
     num_prefill_replicas: int = 0
     memory_limit_bytes: int = NEVER
     activation_reserve_bytes: int = 0
+    warm_up_at_cap: bool = False
     block_tokens: int = 4
     max_running: int = 1024
     token_budget: int = 1024

@@ -201,7 +201,10 @@ class Scheduling:
         pool_bytes = self.pool.num_blocks * self.deployment.block_tokens * costs.kv_bytes_per_token
         tokens = sum(work.n_tokens for work in self.works)
         activation_bytes = tokens * costs.activation_bytes_per_token
-        return self._weight_bytes() + pool_bytes + activation_bytes + len(self.works) * costs.logits_bytes_per_sequence
+        sequences = len(self.works)
+        if self.deployment.warm_up_at_cap:
+            sequences = max(sequences, self.knobs.batch_cap)
+        return self._weight_bytes() + pool_bytes + activation_bytes + sequences * costs.logits_bytes_per_sequence
 
     def _run_out_of_memory(self) -> None:
         replica = self.replica

@@ -10,13 +10,13 @@ import llmserve_env
 from llmserve_env.graders.references import has_references, reference_for
 from llmserve_env.planning.answer.load import tier_load
 from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, SUITES, known_ids, load_task, task_ids
-from llmserve_env.tasks.files import data_folder, task_files
+from llmserve_env.tasks.files import VARIANTS, base_id, data_folder, task_files
 from llmserve_env.workloads import describe, sample
 from llmserve_env.workloads.traces.statistics import dispersion
 
 
 def test_every_shipped_task_belongs_to_one_suite() -> None:
-    assert sorted(name for names in SUITES.values() for name in names) == sorted(task_files())
+    assert sorted(name for names in SUITES.values() for name in names) == sorted({*map(base_id, task_files())})
     for suite, names in SUITES.items():
         assert {load_task(name).suite for name in names} == {suite}
     assert [load_task(name).number for name in BENCHMARK] == list(range(1, len(BENCHMARK) + 1))
@@ -25,7 +25,7 @@ def test_every_shipped_task_belongs_to_one_suite() -> None:
 
 def test_the_core_suite_is_what_is_listed_and_the_extended_one_can_be_asked_for() -> None:
     assert task_ids() == list(BENCHMARK) == llmserve_env.task_ids()
-    assert known_ids() == [*BENCHMARK, *EXTENDED]
+    assert known_ids() == [*BENCHMARK, *VARIANTS, *EXTENDED]
     assert f"LLMServe/{EXTENDED[0]}-v1" in gym.registry
 
 

@@ -13,14 +13,14 @@ import llmserve_env
 from llmserve_env.agents.constant import constant_file, tuned_knobs
 from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.errors import ConfigError, ReferencesNotFoundError, VersionMismatchError
-from llmserve_env.graders.references import has_references, reference_for, references_path
+from llmserve_env.graders.references import has_references, reference_for
 from llmserve_env.planning.freezing import ensure_references, freeze
 from llmserve_env.planning.tuning.recording import TunedConstant, record
 from llmserve_env.profiles.host import list_hosts, load_host, save_host
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.digest import task_digest
-from llmserve_env.tasks.files import BENCHMARK, TASKS_VARIABLE, known_ids, task_ids
+from llmserve_env.tasks.files import BENCHMARK, TASKS_VARIABLE, known_ids, references_path, task_ids
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import with_changes
 from llmserve_env.workloads import describe, sample

@@ -155,5 +155,6 @@ def tokens_per_s(progress: Array, requests: Array, since_ps: int, until_ps: int)
 def cost_per_1k(task: Task, reserved_bytes: float, tps: float) -> float:
     """USD per 1,000 output tokens of a GPU that is always busy, by the task's own price of time and memory."""
     busy, limit = task.reward.busy_share, task.fleet.memory_limit_bytes
-    usd_per_s = task.fleet.costs.price_usd_per_hour / S_PER_HOUR * (busy + (1.0 - busy) * reserved_bytes / limit)
+    gpus = 1.0 if task.reward.bill == "gpu_time" else busy + (1.0 - busy) * reserved_bytes / limit
+    usd_per_s = task.fleet.costs.price_usd_per_hour / S_PER_HOUR * gpus
     return 1000.0 * usd_per_s / tps

@@ -10,6 +10,7 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.kv_pool import key_decoded, use_blocks
 from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps, segment
+from llmserve_env.engine.kernels.launch import activation_bytes
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
 from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
 
@@ -47,14 +48,15 @@ def can_jump(deployment, environment, replica):
         return False
     if replica.num_waiting > 0 and n < min(environment.batch_cap, MAX_RUNNING):
         return False
-    return deployment.num_blocks_override >= 0 or batch_memory(deployment, replica) <= deployment.memory_limit_bytes
+    needed_bytes = batch_memory(deployment, environment, replica)
+    return deployment.num_blocks_override >= 0 or needed_bytes <= deployment.memory_limit_bytes
 
 
 @kernel
-def batch_memory(deployment, replica):
+def batch_memory(deployment, environment, replica):
     """Bytes in use while every running request decodes one token."""
-    activations = deployment.activation_bytes_per_token + deployment.logits_bytes_per_sequence
-    return replica.reserved_bytes + replica.num_running * activations
+    n = replica.num_running
+    return replica.reserved_bytes + activation_bytes(deployment, environment, n, n)
 
 
 @kernel
@@ -104,7 +106,7 @@ def jump(sim, r, until_ps):
         return False
     window.iterations += started
     window.busy_ps += total_ps(gpu, growth, started)
-    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, replica))
+    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, sim.environment, replica))
     if ended > 0:
         count_series(window, n, first, growth, ended)
         advance_plain(sim, r, n, ended, at + time + deployment.answer_ps)
@@ -172,7 +174,7 @@ def jump_behind(sim, r, until_ps):
         return False
     window.iterations += count
     window.busy_ps += total_ps(gpu, growth, count)
-    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, replica))
+    window.peak_memory_bytes = max(window.peak_memory_bytes, batch_memory(deployment, sim.environment, replica))
     count_gaps(window, first_done - replica.start_at_ps, n)
     if count > 1:
         count_series(window, n, pace, pace_growth, count - 1)

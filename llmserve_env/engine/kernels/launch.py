@@ -10,6 +10,14 @@ from llmserve_env.engine.layout import NO_OUTPUT
 
 
 @kernel
+def activation_bytes(deployment, environment, tokens, sequences):
+    """Memory of a batch besides weights and KV pool; a replica warmed up at its cap has the logits of a full batch."""
+    if deployment.warm_up_at_cap:
+        sequences = max(sequences, environment.batch_cap)
+    return tokens * deployment.activation_bytes_per_token + sequences * deployment.logits_bytes_per_sequence
+
+
+@kernel
 def launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admission, free_before):
     """Start the iteration that was formed, or queue it behind the executing one; nothing without tokens.
 
@@ -22,11 +30,7 @@ def launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admissi
     tokens = decode_tokens + prefill_tokens
     if tokens == 0:
         return
-    needed_bytes = (
-        replica.reserved_bytes
-        + tokens * deployment.activation_bytes_per_token
-        + sequences * deployment.logits_bytes_per_sequence
-    )
+    needed_bytes = replica.reserved_bytes + activation_bytes(deployment, environment, tokens, sequences)
     if deployment.num_blocks_override < 0 and needed_bytes > deployment.memory_limit_bytes:
         run_out_of_memory(sim, r, at_ps)
         return

@@ -45,6 +45,10 @@ def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_
     # Shipped tasks change their version with their content; a file of your own may change at any time.
     if task.own_file is not None:
         entry["task_digest"] = task_digest(task)
+    former = data["tasks"].get(task.id)
+    if former is not None and former["task_version"] < task.version:
+        # The constant of an older version stays with that version.
+        data["tasks"][f"{task.id}-v{former['task_version']}"] = former
     data["tasks"][task.id] = entry
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
