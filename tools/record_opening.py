@@ -30,7 +30,7 @@ SEED = 42
 AGENTS = ("ppo", "vllm_defaults")
 OUTPUT = STATIC / "opening.json"
 SIGNIFICANT_DIGITS = 5
-METADATA = ("reward_terms", "phase", "counts", "gauges", "knobs")
+METADATA = ("reward_terms", "phase", "counts", "knobs")
 """What the page reads of an observation's metadata."""
 
 
