@@ -164,7 +164,7 @@ def find_answer(task: Task, protocol: Protocol | None = None, runner: Runner | N
     for rounds in range(MAX_ROUNDS):
         search = Search(task, objectives, protocol, protocol.search_seeds(rounds), runner)
         runner.progress.stage("smallest fleets" if rounds == 0 else f"smallest fleets, round {rounds + 1}")
-        options = [] if impossible else [search.option(name, tier) for name in profiles for tier in active_tiers(task)]
+        options = [] if impossible else [search.option(*choice) for choice in _choices(task, profiles)]
         best = cheapest(options)
         runner.progress.stage("fresh traffic")
         recommended = None if best is None else _follow(task, best, objectives, protocol, rounds, runner)
@@ -187,6 +187,11 @@ def find_answer(task: Task, protocol: Protocol | None = None, runner: Runner | N
         fresh_seeds=seeds_text(protocol.fresh_seeds(rounds)),
         rounds=rounds,
     )
+
+
+def _choices(task: Task, profiles: Sequence[str]) -> list[tuple[str, int]]:
+    """Every GPU with every tier that its profile offers."""
+    return [(profile, tier) for profile in profiles for tier in active_tiers(on_fleet(task, 1, profile))]
 
 
 def _prices(task: Task, profiles: Sequence[str]) -> tuple[str, ...]:
@@ -220,8 +225,8 @@ def impossible_objectives(
     values: list[list[float]] = []
     kept = np.zeros(len(objectives), bool)
     for profile in protocol.profiles or (task.deployment.profile,):
-        for tier in active_tiers(task):
-            fleet = on_fleet(task, 1, profile)
+        fleet = on_fleet(task, 1, profile)
+        for tier in active_tiers(fleet):
             load = tier_load(fleet, tier, mean_rps)
             quiet = at_rate(fleet, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
             rows = configurations(fleet, tier)

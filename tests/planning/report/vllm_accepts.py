@@ -68,6 +68,22 @@ def compressed(base: dict[str, Any], bits: int) -> dict[str, Any]:
     }
 
 
+def compressed_fp8(base: dict[str, Any]) -> dict[str, Any]:
+    """The config of a compressed-tensors checkpoint in FP8, with one static scale per tensor."""
+    values = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"}
+    group = {"targets": ["Linear"], "weights": values, "input_activations": {**values, "dynamic": False}}
+    return {
+        **base,
+        "quantization_config": {
+            "quant_method": "compressed-tensors",
+            "format": "float-quantized",
+            "quantization_status": "compressed",
+            "config_groups": {"group_0": group},
+            "ignore": ["lm_head"],
+        },
+    }
+
+
 CONFIGS = {
     "meta-llama/Meta-Llama-3-8B-Instruct": LLAMA_8B,
     "neuralmagic/Meta-Llama-3-8B-Instruct-quantized.w8a8": compressed(LLAMA_8B, 8),
@@ -75,6 +91,7 @@ CONFIGS = {
     "meta-llama/Llama-3.1-8B-Instruct": LLAMA_31_8B,
     "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8": compressed(LLAMA_31_8B, 8),
     "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": compressed(LLAMA_31_8B, 4),
+    "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8": compressed_fp8(LLAMA_31_8B),
     "meta-llama/Llama-3.2-1B-Instruct": LLAMA_1B,
 }
 
