@@ -179,6 +179,8 @@ class SQLiteStore:
         try:
             with self._lock if self._path is None else nullcontext(), self._patient_connection() as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                # Under steady writing the log would only grow; little is left to move now, so writers hardly wait.
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             raise StoreUnavailableError(f"the session store's log cannot be moved into its file ({error})") from error
 
