@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from llmserve_env.engine.layout import NUM_TIERS
 from llmserve_env.env.episode import Episode, PlayedEpisode
 from llmserve_env.graders import grade_episode
 from llmserve_env.graders.components import COMPONENTS, components
@@ -66,7 +67,7 @@ def test_components_are_shares_of_requests(name: str) -> None:
     window, found = episode.trajectory.window, components(episode)
     weights = np.array([task.reward.class_weights[c] for c in task.workload.class_names])
     judged = window["judged_by_class"].sum(axis=0)[: len(weights)] @ weights
-    met = window["met_by_class_tier"].sum(axis=0).reshape(-1, 3)[: len(weights)].sum(axis=1) @ weights
+    met = window["met_by_class_tier"].sum(axis=0).reshape(-1, NUM_TIERS)[: len(weights)].sum(axis=1) @ weights
     waited = window["wait_ppm_by_class"].sum(axis=0)[: len(weights)] @ weights / 1e6
     assert found["slo"] == pytest.approx(met / judged)
     assert found["ttft"] == pytest.approx(1.0 - waited / judged)

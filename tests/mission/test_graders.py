@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from llmserve_env.agents.registry import make_agent
+from llmserve_env.engine.knobs import KNOB
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.play import play
 from llmserve_env.graders import grade_episode
@@ -118,7 +119,7 @@ def test_the_plans_score_of_task_3_weighs_throughput_slo_cost_and_stability() ->
     throughput = min(float(trajectory.metrics["throughput_tps"].mean()) / constants["optimal_tps"], 1.0)
     cost = max(0.0, 1.0 - episode.totals()["cost_usd"] / constants["baseline_cost_usd"])
     batch, kv = trajectory.knobs[:, 0], trajectory.knobs[:, 1]
-    stability = 1.0 - float(np.var(np.diff(batch) / 511) + np.var(np.diff(kv) / 0.9))
+    stability = 1.0 - float(np.var(np.diff(batch) / (KNOB["batch_cap"].high - 1)) + np.var(np.diff(kv) / 0.9))
     assert plan.score == pytest.approx(0.40 * throughput + 0.30 * slo + 0.20 * cost + 0.10 * max(stability, 0.0))
 
 

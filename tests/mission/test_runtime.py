@@ -82,7 +82,7 @@ def test_baseline_is_deterministic_with_scores_and_expected_ranges(client: TestC
     for task, score in first["scores"].items():
         low, high = first["expected_range"][task]
         assert low <= score <= high
-    assert client.get("/baseline", params={"task_id": 1, "use_openai": True}).status_code in (200, 503)
+    assert client.get("/baseline", params={"task_id": 1, "use_openai": True}).status_code in (202, 403, 503)
 
 
 @asked("`GET /info` (action/observation schema, reward weights)", "the same")
