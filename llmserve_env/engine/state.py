@@ -1,7 +1,6 @@
 """The engine's arrays: everything that changes, for one environment or many, and the tables the kernels read.
 
-Every array has the environment as its first axis, so a snapshot is a handful of copies and a vector of environments is
-one compiled call.
+Every array has the environment as its first axis: a snapshot is a handful of copies, and a vector one compiled call.
 """
 
 from __future__ import annotations
