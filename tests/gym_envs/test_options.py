@@ -72,7 +72,7 @@ def test_weights_may_be_given_when_the_environment_is_made() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"taks": "static_workload"}, "unknown reset options: taks"),
+        ({"tasks": "static_workload"}, "unknown reset options: tasks"),
         ({"weights": {"speed": 1.0}}, "no reward weight 'speed'"),
         ({"weights": {"cost": -1.0}}, "cost must be a number of at least 0"),
         ({"task": longer()}, "has 300 steps, but"),
