@@ -110,6 +110,7 @@ _BLIND = ("random", "default_knobs", "vllm_defaults", "tuned")
 BENCHMARKED = {
     "core": (*_BLIND, "heuristic", "ppo", "ppo_generalist", "planner", "clairvoyant"),
     "extended": (*_BLIND, "heuristic", "ppo_generalist", "planner", "clairvoyant"),
+    "variants": (*_BLIND, "heuristic", "ppo_generalist", "planner", "clairvoyant"),
 }
 """Agents of the published table of each suite, in its order. The generalist has never seen the extended suite."""
 

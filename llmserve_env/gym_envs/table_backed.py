@@ -8,7 +8,6 @@ from typing import Any
 from llmserve_env.arrays import Array
 from llmserve_env.backends.table.backend import TableBackend
 from llmserve_env.backends.table.lookup import LookupTable
-from llmserve_env.engine.knobs import KNOB
 from llmserve_env.engine.layout import WINDOW_DTYPE
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.env.spaces import ActionEncoding
@@ -42,7 +41,7 @@ class TableBackedEnv(LLMServeGymEnv):
         task = task if isinstance(task, Task) else load_task(task)
         loaded = table if isinstance(table, LookupTable) else LookupTable.load(table, task.deployment.memory_limit_gb)
         backend = TableBackend(task, loaded)
-        _require_cover(loaded, action_encoding)
+        _require_cover(loaded, task, action_encoding)
         super().__init__(task, action_encoding, render_mode, backend)
         self.table = loaded
 
@@ -63,10 +62,11 @@ class TableBackedEnv(LLMServeGymEnv):
         return {name: self.episode.batch.window[0][name] for name in WINDOW_DTYPE.names or ()}
 
 
-def _require_cover(table: LookupTable, encoding: ActionEncoding) -> None:
+def _require_cover(table: LookupTable, task: Task, encoding: ActionEncoding) -> None:
     """Refuse a table that does not reach as far as the actions do: nothing is extrapolated or clamped."""
-    axes = ((KNOB["batch_cap"], table.grid.batch_size), (KNOB["kv_budget_fraction"], table.grid.kv_budget))
-    for knob, values in axes:
+    axes = {"batch_cap": table.grid.batch_size, "kv_budget_fraction": table.grid.kv_budget}
+    for knob in (knob for knob in task.knob_table if knob.name in axes):
+        values = axes[knob.name]
         low, high = (knob.levels[0], knob.levels[-1]) if encoding == "discrete" else (knob.low, knob.high)
         if values[0] > low or values[-1] < high:
             raise ConfigError(

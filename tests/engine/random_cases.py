@@ -172,6 +172,11 @@ def _knobs(rng: np.random.Generator, deployment: Deployment) -> ServingKnobs:
     )
 
 
+def random_knobs(seed: int, deployment: Deployment) -> ServingKnobs:
+    """Knobs that a deployment accepts."""
+    return _knobs(np.random.default_rng(seed), deployment)
+
+
 def random_case(seed: int) -> Case:
     """A case that depends on nothing but its seed."""
     rng = np.random.default_rng(seed)

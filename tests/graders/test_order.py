@@ -29,8 +29,8 @@ def test_better_control_scores_better(task_id: str) -> None:
     random, static = (mean_score(make_agent(name), task_id) for name in ("random", "default_knobs"))
     constant = mean_score(ConstantAgent(knobs_from_mapping(kept["constant"])), task_id)
     adaptive = mean_score(RuleAgent(Rule.from_mapping(kept["adaptive"]), foresight=True), task_id)
-    assert random < static < constant
-    assert random <= 0.20
+    assert max(random, static) < constant
+    assert random <= 0.30
     if task_id == "static_workload":
         assert adaptive == pytest.approx(constant, abs=0.02)
     else:

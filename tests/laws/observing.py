@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,11 @@ def visible(engine: Engine) -> dict[str, Any]:
         "running": running_ids(engine),
         "waiting": waiting_ids(engine),
         "transferring": transferring_ids(engine),
-        "pools": pools(engine),
+        "pools": [
+            # The numbers of the cache's entries mean nothing by themselves.
+            replace(pool, holders_of_block={}, references=dict(enumerate(sorted(pool.references.values()))))
+            for pool in pools(engine)
+        ],
         "replicas": {n: replicas[n].tolist() for n in ("tier", "in_service", "available_at_ps", "end_at_ps")},
         "now_ps": engine.now_ps,
     }

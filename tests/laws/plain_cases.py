@@ -29,10 +29,12 @@ def steady_case(seed: int, **limits: Any) -> Case:
             "num_prefill_replicas": 0,
             "memory_limit_bytes": 2**60,
             "num_blocks_override": blocks,
+            "warm_up_at_cap": False,
             **limits,
         },
     )
-    knobs = replace(case.windows[0][1], kv_budget_fraction=1.0, quantization_tier=0, prefill_decode_split=False)
+    tier = case.deployment.costs.first_tier
+    knobs = replace(case.windows[0][1], kv_budget_fraction=1.0, quantization_tier=tier, prefill_decode_split=False)
     return Case(deployment, case.requests, ((LONG_AFTER_PS, knobs),), case.seed)
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmserve_env.engine.engine import Engine, EngineSnapshot
-from llmserve_env.engine.knobs import ServingKnobs
-from tests.engine.random_cases import Case, random_case
+from tests.engine.random_cases import Case, random_case, random_knobs
 from tests.laws.observing import digest, engine_of, law, seeds, serve_case
 
 stops = st.floats(0.0, 1.0)
@@ -34,7 +33,7 @@ def test_a_branch_leaves_no_trace(seed: int, stop: float) -> None:
     case = random_case(seed)
     engine, first = stopped(case, stop)
     snapshot = engine.snapshot()
-    engine.serve(ServingKnobs(batch_cap=1, speculation_depth=2, quantization_tier=1), case.windows[-1][0])
+    engine.serve(random_knobs(seed + 1, case.deployment), case.windows[-1][0])
     engine.restore(snapshot)
     assert serve_from(engine, case, first) == digest(serve_case(case))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from llmserve_env.engine.knobs import ServingKnobs
-from tests.engine.random_cases import Case, random_case
+from tests.engine.random_cases import Case, random_case, random_knobs
 from tests.laws.observing import counted, emissions, engine_of, law, seeds, serve_case, serve_logged, windows_of
 from tests.laws.plain_cases import steady_case
 
@@ -21,10 +21,8 @@ def arrivals(case: Case) -> list[tuple[int, int]]:
 @given(seed=seeds, other=seeds)
 @law
 def test_arrivals_of_each_window_are_the_same_under_other_knobs(seed: int, other: int) -> None:
-    case, borrowed = random_case(seed), random_case(other).windows
-    # Another deployment's token budget may be more than this one has.
-    others = [replace(knobs, token_budget=None) for _, knobs in borrowed]
-    windows = tuple((until, others[i % len(others)]) for i, (until, _) in enumerate(case.windows))
+    case = random_case(seed)
+    windows = tuple((until, random_knobs(other + i, case.deployment)) for i, (until, _) in enumerate(case.windows))
     assert arrivals(case) == arrivals(replace(case, windows=windows))
 
 
@@ -40,6 +38,7 @@ def test_serving_does_not_write_to_the_requests(seed: int) -> None:
 @law
 def test_a_draft_has_the_same_fate_at_every_depth(seed: int, depths: tuple[int, int]) -> None:
     case = steady_case(seed, async_scheduling=False)
+    assume(case.deployment.costs.draft is not None)
     first, second = (draft_verdicts(case, depth) for depth in depths)
     shared = first.keys() & second.keys()
     assert shared or not first or not second

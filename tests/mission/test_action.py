@@ -9,6 +9,7 @@ import pytest
 from llmserve_env.client import checked_action
 from llmserve_env.engine.knobs import KNOB, default_knobs, mapping_from_knobs
 from llmserve_env.errors import InvalidActionError
+from llmserve_env.tasks.catalog import load_task
 from tests.mission.asked import asked
 
 IN_RANGE: dict[str, list[Any]] = {
@@ -31,12 +32,13 @@ OUTSIDE: dict[str, list[Any]] = {
 
 def check_field(name: str, alias: str | None) -> None:
     """Both names are accepted over the whole range and mean the same; outside it, the error names field and range."""
+    read = load_task("adversarial_multitenant").knobs_from_mapping
     for value in IN_RANGE[name]:
-        action = checked_action({name: value})
-        assert alias is None or checked_action({alias: value}) == action
+        action = read({name: value}).tolist()
+        assert alias is None or read({alias: value}).tolist() == action
     for value in OUTSIDE[name]:
         with pytest.raises(InvalidActionError, match=name):
-            checked_action({name: value})
+            read({name: value})
 
 
 @asked("| `batch_cap` | int 1..512 | `batch_size` |", "both names, the same range")

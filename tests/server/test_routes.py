@@ -166,7 +166,9 @@ def test_one_bad_task_of_the_operator_hides_no_other_and_shows_no_path(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = (
-        (data_folder() / "static_workload.yaml").read_text(encoding="utf-8").replace("id: static_workload", "id: mine")
+        (data_folder() / "static_workload-v1.yaml")
+        .read_text(encoding="utf-8")
+        .replace("id: static_workload", "id: mine")
     )
     (tmp_path / "mine.yaml").write_text(good, encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("id: broken\nid: twice\n", encoding="utf-8")

@@ -90,9 +90,11 @@ def test_an_unknown_session_is_404(client: TestClient) -> None:
     assert client.post("/grader", json={"session_id": "no such"}).status_code == 404
 
 
-def test_an_unknown_task_is_404_and_a_path_is_no_task(client: TestClient) -> None:
-    assert client.post("/reset", json={"task_id": "nope"}).status_code == 404
-    assert client.post("/reset", json={"task_id": "/etc/task.yaml"}).status_code == 404
+@pytest.mark.parametrize("name", ["nope", "/etc/task.yaml"])
+def test_an_unknown_task_is_422_with_the_known_ids_and_a_path_is_no_task(client: TestClient, name: str) -> None:
+    answer = client.post("/reset", json={"task_id": name})
+    assert answer.status_code == 422
+    assert "static_workload" in answer.text
 
 
 def test_a_finished_episode_is_409(client: TestClient) -> None:

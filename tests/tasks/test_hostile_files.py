@@ -23,7 +23,7 @@ from llmserve_env.tasks.files import data_folder, read_mapping
 from llmserve_env.workloads.traces import FORMATS, import_trace, load_trace, trace
 
 MEMORY_BYTES = 3_000_000_000
-STATIC = (data_folder() / "static_workload.yaml").read_text(encoding="utf-8")
+STATIC = (data_folder() / "static_workload-v1.yaml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_task_cannot_be_named_like_a_path(tmp_path: Path, task_id: str) -> Non
 
 @pytest.mark.parametrize(("field", "value"), [("replicas", 10**9), ("prefill_replicas", 10**9), ("steps", 10**12)])
 def test_a_fleet_or_episode_beyond_any_memory_is_refused(tmp_path: Path, field: str, value: int) -> None:
-    data = read_mapping(data_folder() / "static_workload.yaml")
+    data = read_mapping(data_folder() / "static_workload-v1.yaml")
     (data if field == "steps" else data["deployment"])[field] = value
     path = tmp_path / "own.yaml"
     path.write_text(json.dumps({**data, "id": "own"}), encoding="utf-8")

@@ -241,7 +241,8 @@ def test_a_comparison_can_be_read_and_seen(tmp_path: Path) -> None:
 
 
 def test_a_task_is_moved_to_another_profile() -> None:
-    moved = with_changes(real_task("tiny_server"), deployment={"profile": "h200-141gb.llama-3-8b"})
+    deployment = {"profile": "h200-141gb.llama-3-8b", "tiers": ["FP16", "INT8", "INT4"]}
+    moved = with_changes(real_task("tiny_server"), deployment=deployment)
     assert moved.fleet.costs.price_usd_per_hour == load_profile("h200-141gb.llama-3-8b").costs().price_usd_per_hour
 
 

@@ -10,7 +10,7 @@ from llmserve_env.agents.constant import tuned_knobs
 from llmserve_env.cli.main import main
 from llmserve_env.planning.answer.protocol import Protocol
 from llmserve_env.planning.answer.store import answer_for
-from llmserve_env.tasks.catalog import known_ids, load_task
+from llmserve_env.tasks.catalog import SUITES, known_ids, load_task
 from tests.own_tasks import own_task, write_task
 
 
@@ -23,7 +23,7 @@ def test_every_task_is_listed_with_its_suite(capsys: pytest.CaptureFixture[str])
     assert main(["task", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == known_ids()
-    assert {line.split()[0] for line in lines} == {"core", "extended"}
+    assert {line.split()[0] for line in lines} == set(SUITES)
 
 
 def test_capacity_prints_an_answer_per_tier(task_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
