@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from llmserve_env.engine.layout import NUM_TIERS
+from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.env.episode import Episode, PlayedEpisode
 from llmserve_env.graders import grade_episode
 from llmserve_env.graders.components import COMPONENTS, components
