@@ -30,7 +30,7 @@ from llmserve_env.engine.engine import Engine
 from llmserve_env.engine.knobs import ServingKnobs
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
-from llmserve_env.profiles import list_profiles, load_profile
+from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.host import Host, load_host
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_S, s_to_ps
@@ -49,9 +49,11 @@ def profile_name(run: GpuRun) -> str:
 
 def why_not(run: GpuRun) -> str | None:
     """Why the simulator cannot express a run; None if it can."""
-    if profile_name(run) not in list_profiles():
+    try:
+        tiers = load_profile(profile_name(run)).tiers
+    except ProfileError:
         return f"no profile {profile_name(run)}"
-    if TIERS.get(run.weights) not in load_profile(profile_name(run)).tiers:
+    if TIERS.get(run.weights) not in tiers:
         return f"no tier with {run.weights} weights"
     if int(run.options["max_num_seqs"]) > MAX_RUNNING:
         return f"more than {MAX_RUNNING} running requests"
