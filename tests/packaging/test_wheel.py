@@ -105,7 +105,7 @@ def test_the_wheel_holds_all_that_the_package_reads(wheel: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", PACKAGE], cwd=ROOT, capture_output=True, text=True, check=True)
     expected = {name for name in tracked.stdout.splitlines() if not name.endswith("curve.png")}
     assert expected | {f"{PACKAGE}/openenv.yaml"} <= names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {PACKAGE, "openenv_llmserve_env"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {PACKAGE, "inferencegym", "openenv_llmserve_env"}
 
 
 @contextmanager
