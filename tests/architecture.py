@@ -19,6 +19,7 @@ _TASKS = _ENGINE | {"engine", "workloads", "profiles"}
 _BACKENDS = _TASKS | {"tasks", "llm_prices"}
 _ENV = _BACKENDS | {"backends"}
 _AGENTS = _ENV | {"env"}
+_FLEET = _TASKS | {"tasks"}
 _EVALUATION = _AGENTS | {"graders", "agents"}
 _PLANNING = _EVALUATION | {"evaluation"}
 _WIRE = {"models", "client"}
@@ -38,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "profiles": _BASE | {"engine.costs", "engine.tiers"},
     "workloads": _ENGINE,
     "tasks": _TASKS,
+    "fleet": _FLEET,
     "backends": _BACKENDS,
     "env": _ENV,
     "graders": _AGENTS,
@@ -62,6 +64,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "fastmcp": ("llmserve_env/server/mcp_tools.py",),
     "gymnasium": (
         "llmserve_env/env/",
+        "llmserve_env/fleet/gym_env.py",
         "llmserve_env/gym_envs/",
         "llmserve_env/tasks/registration.py",
         "llmserve_env/training/",

@@ -122,9 +122,20 @@ class EngineBatch:
         """Put environment `index` at time zero with these requests to come, and what the world does to the fleet."""
         load_requests(self.state, index, self._pristine, self.deployment, requests, seed)
         if script is not None:
-            load_script(
-                self.state.environment[index], self.state.launch_delays[index], self.state.capacity[index], script
-            )
+            load_script(self.state, index, script)
+
+    def append(self, index: int, rows: Array) -> None:
+        """Let environment `index` have more requests to come: records in order of arrival, after those it has."""
+        environment, requests = self.state.environment[index], self.state.requests[index]
+        held = int(environment["num_requests"])
+        if held + len(rows) > len(requests):
+            raise ValueError(f"{held} and {len(rows)} more requests exceed the {len(requests)} this state was made for")
+        arrivals = rows["arrival_at_ps"]
+        earliest = max(int(environment["now_ps"]), int(requests[held - 1]["arrival_at_ps"]) if held else 0)
+        if len(rows) and (arrivals[0] < earliest or np.any(np.diff(arrivals) < 0)):
+            raise ValueError(f"requests must arrive in order, and from {earliest} ps on; the first at {arrivals[0]} ps")
+        requests[held : held + len(rows)] = rows
+        environment["num_requests"] = held + len(rows)
 
     def order(self, index: int, orders: FleetOrders) -> None:
         """What the next windows of environment `index` ask of each pool."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.units import NEVER_PS
+
+if TYPE_CHECKING:
+    from llmserve_env.engine.state import EngineState
 
 Role = Literal["any", "prefill", "decode"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -97,6 +100,8 @@ class FleetScript:
     """[pool, launch]: how long each launch takes; negative for one that fails after so long."""
     capacity: Array = field(default_factory=lambda: np.zeros(0, CAPACITY_DTYPE))
     """Changes of the number of replicas that a pool may have, ordered by (time, pool)."""
+    initial: tuple[int, ...] | None = None
+    """Replicas of each pool that serve at the start, if not as many as the pools say."""
 
     def check(self, num_pools: int) -> None:
         """ValueError unless the script fits so many pools."""
@@ -110,6 +115,8 @@ class FleetScript:
             raise ValueError(f"capacity names pool {int(pools.max())}; there are {num_pools}")
         if np.any(np.diff(at_ps) < 0):
             raise ValueError("capacity must be ordered by time")
+        if self.initial is not None and len(self.initial) != num_pools:
+            raise ValueError(f"initial needs {num_pools} counts, one per pool; got {self.initial}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +134,32 @@ def fill_pools(rows: Array, replicas: Array, pools: tuple[Pool, ...]) -> None:
         row["first"], row["stop"] = first, first + pool.max_replicas
         for name in (*DELAYS, "partner"):
             row[name] = getattr(pool, name)
-        row["capacity"], row["serving_order"] = pool.max_replicas, pool.initial
+        row["capacity"] = pool.max_replicas
         lives = replicas[first : first + pool.max_replicas]
         lives["is_prefill"] = pool.role == "prefill"
-        lives["in_service"] = np.arange(pool.max_replicas) < pool.initial
         lives["life"]["pool"] = number
-        lives["life"]["state"] = np.where(lives["in_service"], UP, OFF)
         first += pool.max_replicas
     replicas["life"]["due_at_ps"] = NEVER_PS
+    start_with(rows, replicas, tuple(pool.initial for pool in pools))
 
 
-def load_script(environment: Array, launch_delays: Array, capacity: Array, script: FleetScript) -> None:
-    """Write what the world does into the arrays of one environment."""
-    script.check(len(launch_delays))
-    launch_delays[...] = script.launch_delays_ps
-    capacity[: len(script.capacity)] = script.capacity
-    environment["num_changes"] = len(script.capacity)
+def start_with(rows: Array, replicas: Array, initial: tuple[int, ...]) -> None:
+    """Let the first so many replicas of each pool serve at the start."""
+    for row, count in zip(rows, initial, strict=True):
+        size = int(row["stop"] - row["first"])
+        if not 0 <= count <= size:
+            raise ValueError(f"initial must be in 0..max_replicas, {size}; got {count}")
+        lives = replicas[row["first"] : row["stop"]]
+        lives["in_service"] = np.arange(size) < count
+        lives["life"]["state"] = np.where(lives["in_service"], UP, OFF)
+        row["serving_order"] = count
+
+
+def load_script(state: EngineState, index: int, script: FleetScript) -> None:
+    """Write what the world does into the arrays of one environment, which is at time zero."""
+    script.check(state.launch_delays.shape[1])
+    state.launch_delays[index] = script.launch_delays_ps
+    state.capacity[index, : len(script.capacity)] = script.capacity
+    state.environment[index]["num_changes"] = len(script.capacity)
+    if script.initial is not None:
+        start_with(state.pools[index], state.replicas[index], script.initial)

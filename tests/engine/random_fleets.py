@@ -54,7 +54,8 @@ def _script(rng: np.random.Generator, pools: tuple[Pool, ...], horizon_ps: int) 
     changes["at_ps"] = np.sort(rng.integers(0, horizon_ps + 1, size=len(changes)))
     changes["pool"] = rng.integers(len(pools), size=len(changes))
     changes["replicas"] = rng.integers(0, 5, size=len(changes))
-    return FleetScript(delays, changes)
+    initial = tuple(int(rng.integers(0, pool.max_replicas + 1)) for pool in pools) if rng.random() < 0.3 else None
+    return FleetScript(delays, changes, initial)
 
 
 def _orders(rng: np.random.Generator, pools: tuple[Pool, ...]) -> FleetOrders:

@@ -76,15 +76,17 @@ class Fleet:
         self.pools: list[PoolState] = []
         self.next_change = 0
         left = iter(replicas)
-        for spec in context.deployment.pools:
+        specs = context.deployment.pools
+        initial = tuple(spec.initial for spec in specs) if script.initial is None else script.initial
+        for spec, count in zip(specs, initial, strict=True):
             lives = [Life(next(left), OFF) for _ in range(spec.max_replicas)]
             for life in lives:
                 life.replica.is_prefill = spec.role == "prefill"
                 life.replica.in_service = False
-            for life in lives[: spec.initial]:
+            for life in lives[:count]:
                 life.state = UP
                 life.replica.in_service = True
-            self.pools.append(PoolState(spec, lives, spec.max_replicas, spec.initial))
+            self.pools.append(PoolState(spec, lives, spec.max_replicas, count))
 
     @property
     def all(self) -> list[tuple[PoolState, Life]]:

@@ -1,0 +1,184 @@
+"""The engine as the server of a fleet's windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.engine.engine import EngineBatch
+from llmserve_env.engine.fleet import ASLEEP, BOOTING, DRAINING, STATE_NAMES, UP, WAKING, FleetOrders
+from llmserve_env.engine.layout import FINISHED, REQUEST_DTYPE, WAITING
+from llmserve_env.engine.state import records, request_records
+from llmserve_env.fleet.backlog import Backlog
+from llmserve_env.fleet.decision import FleetDecision
+from llmserve_env.fleet.outcome import PoolOutcome, WindowOutcome
+from llmserve_env.fleet.task import FleetTask
+from llmserve_env.fleet.traffic import Traffic
+from llmserve_env.request_table import RequestTable
+from llmserve_env.units import NEVER_PS, PS_PER_MS, PS_PER_S, ms_to_ps, s_to_ps
+
+ROOM = 131_072
+"""Engines are made for a multiple of so many requests, so that episodes share what is made once per size."""
+STATES = (UP, BOOTING, WAKING, DRAINING, ASLEEP)
+TOTALS = ("refused", "failed", "taken", "serving_ps", "asleep_ps")
+BATCH_PRIORITY = 1
+
+
+class EngineServer:
+    """Requests and admitted batch jobs go to the engine window by window, in order of arrival."""
+
+    def __init__(self, task: FleetTask, traffic: Traffic) -> None:
+        self.task, self.traffic = task, traffic
+        most = len(traffic.requests) + len(traffic.jobs)
+        room = -(-max(most, 1) // ROOM) * ROOM
+        shape = (traffic.script.launch_delays_ps.shape[1], len(traffic.script.capacity))
+        self._engine = EngineBatch(task.deployment, 1, room, script_shape=shape)
+        self._records = request_records(traffic.requests, task.deployment.block_tokens)
+        self._first = np.searchsorted(
+            traffic.requests.arrival_at_ps, np.arange(traffic.num_windows + 1) * s_to_ps(task.window_s)
+        )
+        self._ttft_ps, self._tpot_ps = ms_to_ps(task.slo.ttft_ms), ms_to_ps(task.slo.tpot_ms)
+        self._row_of = np.zeros(len(traffic.requests), np.int32)
+        self._value_usd = np.zeros(room)
+        self._until_ps = np.zeros(1, np.int64)
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the start of the lead."""
+        engine = self._engine
+        engine.load(0, RequestTable.of([], [], []), self.traffic.seed, self.traffic.script)
+        engine.knobs["batch_cap"] = self.task.replica.max_running
+        engine.knobs["priority_routing"] = self.task.batch is not None
+        self._window, self._rows = 0, 0
+        self._open = np.zeros(0, np.int64)
+        self._backlog = Backlog(self.traffic.jobs, self.task.batch)
+        self._totals = self._pool_totals()
+
+    def serve(self, decision: FleetDecision) -> WindowOutcome:
+        """Serve the next window under this decision."""
+        engine, began_s = self._engine, self._window * self.task.window_s
+        jobs = self._backlog.admit(began_s, self.task.window_s, decision.batch_share)
+        self._append(jobs, began_s)
+        engine.order(0, FleetOrders(decision.serving, decision.asleep))
+        budget = decision.token_budget
+        engine.knobs["token_budget"] = self.task.replica.token_budget if budget is None else budget
+        self._window += 1
+        self._until_ps[0] = s_to_ps(self._window * self.task.window_s)
+        engine.advance(self._until_ps)
+        return self._outcome(self._window * self.task.window_s)
+
+    def _append(self, jobs: range, began_s: float) -> None:
+        """Give the engine the window's requests and, spread evenly among them, the admitted jobs."""
+        first, stop = self._first[self._window], self._first[self._window + 1]
+        rows, values = self._records[first:stop].copy(), self.traffic.value_usd[first:stop]
+        place = np.arange(stop - first)
+        if jobs:
+            batch = self._job_records(jobs, began_s)
+            place += np.searchsorted(batch["arrival_at_ps"], rows["arrival_at_ps"])
+            merged, is_job = records((len(rows) + len(batch),), REQUEST_DTYPE), np.ones(len(rows) + len(batch), bool)
+            is_job[place] = False
+            merged[place], merged[is_job] = rows, batch
+            worth = np.empty(len(merged))
+            worth[place], worth[is_job] = values, self.traffic.jobs.value_usd[jobs.start : jobs.stop]
+            values = worth
+        else:
+            merged = rows
+        self._row_of[first:stop] = self._rows + place
+        roots = rows["session_root"]
+        merged["session_root"][place] = np.where(roots >= 0, self._row_of[roots], -1)
+        self._engine.append(0, merged)
+        self._value_usd[self._rows : self._rows + len(merged)] = values
+        self._open = np.concatenate([self._open, np.arange(self._rows, self._rows + len(merged))])
+        self._rows += len(merged)
+
+    def _job_records(self, jobs: range, began_s: float) -> Array:
+        """Admitted jobs as requests, spread over the window."""
+        source, count = self.traffic.jobs, len(jobs)
+        rows = records((count,), REQUEST_DTYPE)
+        spread_ps = np.arange(count) * (s_to_ps(self.task.window_s) // count)
+        rows["arrival_at_ps"] = s_to_ps(began_s) + spread_ps
+        rows["slo_at_ps"] = rows["deadline_at_ps"] = NEVER_PS
+        rows["prompt_tokens"] = source.prompt_tokens[jobs.start : jobs.stop]
+        rows["output_tokens"] = source.output_tokens[jobs.start : jobs.stop]
+        rows["priority"], rows["session_root"] = BATCH_PRIORITY, -1
+        rows["own_stream"] = -2 - len(self._records) - np.arange(jobs.start, jobs.stop)
+        return rows
+
+    def _outcome(self, now_s: float) -> WindowOutcome:
+        """What the window came to."""
+        state = self._engine.state
+        requests, progress = state.requests[0], state.progress[0]
+        status = progress["status"][self._open]
+        has_ended = status >= FINISHED
+        ended, self._open = self._open[has_ended], self._open[~has_ended]
+        is_finished, is_job = status[has_ended] == FINISHED, requests["priority"][ended] == BATCH_PRIORITY
+        first_at, end_at = progress["first_token_at_ps"][ended], progress["finished_at_ps"][ended]
+        ttft = first_at - requests["arrival_at_ps"][ended]
+        tpot = (end_at - first_at) / np.maximum(requests["output_tokens"][ended] - 1, 1)
+        counts = is_finished & ~is_job
+        ttft_met, tpot_met = counts & (ttft <= self._ttft_ps), counts & (tpot <= self._tpot_ps)
+        met, value = ttft_met & tpot_met, self._value_usd[ended]
+        finished = int(counts.sum())
+        is_job_open = requests["priority"][self._open] == BATCH_PRIORITY
+        is_waiting = (status[~has_ended] == WAITING) & ~is_job_open
+        replicas = state.replicas[0]
+        up = replicas["life"]["state"] == UP
+        blocks = replicas["num_blocks"][up].sum()
+        return WindowOutcome(
+            judged=int(np.count_nonzero(~is_job)),
+            met=int(met.sum()),
+            ttft_met=int(ttft_met.sum()),
+            tpot_met=int(tpot_met.sum()),
+            finished=finished,
+            ttft_ms=float(ttft[counts].mean()) / PS_PER_MS if finished else 0.0,
+            tpot_ms=float(tpot[counts].mean()) / PS_PER_MS if finished else 0.0,
+            interactive_usd=float(value[met].sum()),
+            batch_usd=float(value[is_finished & is_job].sum()),
+            output_tokens=float(state.window[0]["output_tokens"]),
+            queue=float(np.count_nonzero(is_waiting)),
+            running=float(replicas["num_running"].sum()),
+            kv_use=float(replicas["used_blocks"][up].sum() / blocks) if blocks else 0.0,
+            batch_backlog=float(self._backlog.waiting(now_s)),
+            batch_running=float(np.count_nonzero(is_job_open)),
+            batch_deadline_s=self._backlog.deadline_in_s(now_s),
+            batch_expired=float(self._backlog.expired),
+            pools=self._pool_outcomes(),
+        )
+
+    def _pool_totals(self) -> Array:
+        pools = self._engine.state.pools[0]
+        totals: Array = np.array([pools[name] for name in TOTALS])
+        return totals
+
+    def _pool_outcomes(self) -> tuple[PoolOutcome, ...]:
+        totals = self._pool_totals()
+        gained, self._totals = totals - self._totals, totals
+        life = self._engine.state.replicas[0]["life"]
+        found = np.bincount(
+            life["pool"] * len(STATE_NAMES) + life["state"], minlength=len(self.task.pools) * len(STATE_NAMES)
+        )
+        by_state = found.reshape(-1, len(STATE_NAMES))[:, STATES]
+        seconds = gained[3:] / PS_PER_S
+        figures = np.concatenate([by_state.T, gained[:3], seconds]).T.tolist()
+        return tuple(PoolOutcome(*row) for row in figures)
+
+    def snapshot(self) -> Any:
+        """A copy to come back to; the requests given to the engine so far are part of it."""
+        given = self._engine.state.requests[0, : self._rows].copy()
+        backlog = replace(self._backlog)
+        worth = self._value_usd[: self._rows].copy()
+        kept = (self._window, self._rows, self._open.copy(), self._totals.copy(), self._row_of.copy())
+        return self._engine.snapshot(), given, worth, backlog, kept
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to a snapshot."""
+        engine, given, worth, backlog, kept = snapshot
+        self._engine.restore(engine)
+        self._window, self._rows, opened, totals, row_of = kept
+        self._engine.state.requests[0, : self._rows] = given
+        self._value_usd[: self._rows] = worth
+        self._backlog = replace(backlog)
+        self._open, self._totals, self._row_of = opened.copy(), totals.copy(), row_of.copy()
