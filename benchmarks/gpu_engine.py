@@ -88,7 +88,7 @@ def simulate(run: GpuRun, host: Host) -> dict[str, float]:
 def simulated_times(run: GpuRun, host: Host) -> tuple[Array, Array]:
     """First and last token of every request in seconds, from the simulator beside this host."""
     deployment = Deployment(
-        costs=host.gpu_costs(load_profile(profile_name(run)).costs()),
+        costs=host.gpu_costs(load_profile(profile_name(run)).costs().serving(tier_of(run))),
         block_tokens=int(run.options["block_size"]),
         max_running=int(run.options["max_num_seqs"]),
         token_budget=int(run.options["max_num_batched_tokens"]),

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.closed_loop import LoopResult, closed_loop
+from benchmarks.closed_loop import LoopResult, Server, closed_loop
 from benchmarks.markdown import markdown_table
 from benchmarks.published_cases import Case, read_cases
 from benchmarks.published_host import PublishedHost, fit_published_host
 from llmserve_env.engine.deployment import MAX_RUNNING
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.memory import engine_memory
 from llmserve_env.profiles.serving import served_profile
 
 DEFAULT_CASES = Path(__file__).resolve().parents[2] / "shared" / "published" / "vllm_silicon.csv"
-TOKEN_BUDGET = 8192
-"""vLLM's default through its API server on such cards; published rows do not say theirs."""
 METRICS = ("tpot", "ttft")
 Row = tuple[Case, LoopResult]
 
@@ -68,15 +67,16 @@ def _playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
 
 def play(case: Case, host: PublishedHost) -> LoopResult:
     """One row on the simulator."""
-    costs = served_profile(case.gpu, case.served).costs()
-    return closed_loop(
-        costs,
-        TIER_NUMBERS[case.served.weights],
-        case.load,
-        host.costs(case.served.model.layers),
-        case.is_async,
-        TOKEN_BUDGET,
+    profile, tier = served_profile(case.gpu, case.served), case.served.weights
+    memory = engine_memory(profile, tier, case.token_budget, case.load.concurrency)
+    server = Server(
+        costs=profile.costs().serving(TIER_NUMBERS[tier]),
+        host=host.costs(case.served.model.layers, case.load),
+        is_async=case.is_async,
+        token_budget=case.token_budget,
+        kv_tokens=memory.pool_tokens(),
     )
+    return closed_loop(server, case.load)
 
 
 def predicted(cases: Sequence[Case]) -> list[Row]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.closed_loop import Load
+from llmserve_env.engine.deployment import MAX_TOKEN_BUDGET
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.composing.served import Served
 from llmserve_env.profiles.model_spec import ModelSpec, find_model
@@ -34,6 +35,15 @@ TIERS = {
 """Quantization of a row -> tier. Experts decide where a model has them."""
 NVIDIA_KV = ("FP8", "FP4")
 """Tiers in which NVIDIA's checkpoints of dense Llama models also keep keys and values in 8 bits."""
+INFERENCEX_LENGTHS = ((1024, 1024), (1024, 8192), (8192, 1024))
+INFERENCEX_SHORTEST = 0.8
+INFERENCEX_BUDGET = 8192
+"""What InferenceX sends and how it starts vLLM, as its scripts say (github.com/SemiAnalysisAI/InferenceX, Apache-2.0):
+lengths between 80 and 100 % of the stated ones (RANDOM_RANGE_RATIO), max-num-batched-tokens 8192, async scheduling."""
+NVIDIA_VERSION = "0.12.0"
+NVIDIA_MARGIN = 1500
+"""NVIDIA's own rows have exactly the stated lengths; aiconfigurator starts vLLM with max-num-batched-tokens = batch +
+input length + 1500 (its generator/rule_plugin/vllm.rule, Apache-2.0)."""
 FIRST_ASYNC = (0, 14)
 """The first vLLM that schedules asynchronously by default."""
 
@@ -49,6 +59,7 @@ class Case:
     served: Served
     load: Load
     is_async: bool
+    token_budget: int
     ttft_ms: float
     tpot_ms: float
     peer_ttft_ms: float | None
@@ -91,10 +102,9 @@ def _case(row: dict[str, str]) -> Case:
         precision=tier.lower(),
         gpu=GPUS[row["system"]],
         served=served,
-        load=Load(
-            int(float(row["isl"])), int(float(row["osl"])), round(float(row["concurrency"] or row["batch_size"]))
-        ),
-        is_async=_is_async(row["backend_version"]),
+        load=_load(row),
+        is_async=_is_async(row),
+        token_budget=_token_budget(row),
         ttft_ms=float(row["ttft_ms"]),
         tpot_ms=float(row["tpot_ms"]),
         peer_ttft_ms=_optional(row.get("peer_ttft_ms")),
@@ -123,8 +133,30 @@ def _served(row: dict[str, str], model: ModelSpec, tier: str) -> Served:
     )
 
 
-def _is_async(version: str) -> bool:
-    if version.startswith("nightly"):
+def _is_inferencex(row: dict[str, str]) -> bool:
+    """Whether InferenceX measured a row; NVIDIA's own rows are of one version."""
+    return row["backend_version"] != NVIDIA_VERSION and _lengths(row) in INFERENCEX_LENGTHS
+
+
+def _lengths(row: dict[str, str]) -> tuple[int, int]:
+    return int(float(row["isl"])), int(float(row["osl"]))
+
+
+def _load(row: dict[str, str]) -> Load:
+    shortest = INFERENCEX_SHORTEST if _is_inferencex(row) else 1.0
+    return Load(*_lengths(row), round(float(row["concurrency"] or row["batch_size"])), shortest)
+
+
+def _token_budget(row: dict[str, str]) -> int:
+    if _is_inferencex(row):
+        return INFERENCEX_BUDGET
+    load = _load(row)
+    return min(load.concurrency + load.prompt_tokens + NVIDIA_MARGIN, MAX_TOKEN_BUDGET)
+
+
+def _is_async(row: dict[str, str]) -> bool:
+    version = row["backend_version"]
+    if _is_inferencex(row) or version.startswith("nightly"):
         return True
     numbers = version.split(".")[:2]
     return len(numbers) == 2 and all(n.isdigit() for n in numbers) and tuple(map(int, numbers)) >= FIRST_ASYNC

@@ -1,7 +1,9 @@
 """The host of published servers, from the rows of other groups: what they took beyond the GPU's time.
 
 Launching a prefill is half of what the recorded host takes per layer, which is what a good server needs. The rest is
-fitted: time per iteration and per sequence to the time per output token, and a front end to the time to first token.
+fitted: time per iteration and per sequence to the time per output token; and to the time to first token a front end,
+which takes longer for a long prompt, whose text it tokenizes, and with many requests in flight, whose answers it
+streams.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.closed_loop import LoopResult
+from benchmarks.closed_loop import Load, LoopResult
 from benchmarks.published_cases import Case
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import HostCosts, HostTime
@@ -22,8 +24,6 @@ from llmserve_env.units import ms_to_ps
 RECORDED_HOST, RECORDED_LAYERS = "xeon-h200-vllm-0.26", 32
 GOOD_SERVER = 0.5
 """Time of a good server relative to the recorded host's."""
-QUIET = 16
-"""Requests in flight up to which the time to first token shows the front end."""
 ROUNDS, MIN_DEVIATION = 50, 0.01
 """Of the fit; smaller relative deviations count alike, so that the weights stay finite."""
 CREDIBLE = (0.4, 2.5)
@@ -37,13 +37,17 @@ class PublishedHost:
     iteration_ms: float = 0.0
     per_sequence_ms: float = 0.0
     front_end_ms: float = 0.0
+    per_prompt_token_ms: float = 0.0
+    per_stream_ms: float = 0.0
 
-    def costs(self, layers: int) -> HostCosts:
-        """For a model with so many layers."""
+    def costs(self, layers: int, load: Load) -> HostCosts:
+        """For a model with so many layers under this load."""
+        front_end_ms = self.front_end_ms + self.per_prompt_token_ms * load.prompt_tokens
+        front_end_ms += self.per_stream_ms * load.concurrency
         recorded = load_host(RECORDED_HOST)
         share = GOOD_SERVER * layers / RECORDED_LAYERS
         return HostCosts(
-            front_end_ps=ms_to_ps(self.front_end_ms),
+            front_end_ps=ms_to_ps(front_end_ms),
             piecewise_graph=HostTime(ms_to_ps(share * recorded.piecewise_graph.base_ms)),
             no_graph=HostTime(ms_to_ps(share * recorded.no_graph.base_ms)),
             sampling=HostTime(ms_to_ps(self.iteration_ms), ms_to_ps(self.per_sequence_ms)),
@@ -56,13 +60,15 @@ def fit_published_host(rows: Sequence[tuple[Case, LoopResult]]) -> PublishedHost
     kept = [(case, found) for case, found in rows if low < found.tpot_ms / case.tpot_ms < high]
     if not kept:
         return PublishedHost()
-    published = np.array([case.tpot_ms for case, _ in kept])
-    missing = published - np.array([found.tpot_ms for _, found in kept])
-    columns = [np.ones(len(kept)) / published, np.array([case.load.concurrency for case, _ in kept]) / published]
-    iteration_ms, per_sequence_ms = _least_absolute(np.column_stack(columns), missing / published)
-    quiet = [(case, found) for case, found in kept if case.load.concurrency <= QUIET]
-    front_end_ms = _front_end_ms(quiet)
-    return PublishedHost(float(iteration_ms), float(per_sequence_ms), front_end_ms)
+    one = np.ones(len(kept))
+    streams = np.array([case.load.concurrency for case, _ in kept], dtype=float)
+    prompts = np.array([case.load.prompt_tokens for case, _ in kept], dtype=float)
+    tpot_ms, ttft_ms = (np.array([getattr(case, name) for case, _ in kept]) for name in ("tpot_ms", "ttft_ms"))
+    missing_tpot = tpot_ms - np.array([found.tpot_ms for _, found in kept])
+    missing_ttft = ttft_ms - np.array([found.ttft_ms for _, found in kept])
+    decode = _least_absolute(np.column_stack([one, streams]) / tpot_ms[:, None], missing_tpot / tpot_ms)
+    front = _least_absolute(np.column_stack([one, prompts, streams]) / ttft_ms[:, None], missing_ttft / ttft_ms)
+    return PublishedHost(*map(float, (*decode, *front)))
 
 
 def _least_absolute(columns: Array, values: Array) -> Array:
@@ -73,14 +79,3 @@ def _least_absolute(columns: Array, values: Array) -> Array:
         found = nnls(columns * weights[:, None], values * weights)[0]
         weights = 1.0 / np.sqrt(np.maximum(np.abs(values - columns @ found), MIN_DEVIATION))
     return found
-
-
-def _front_end_ms(rows: Sequence[tuple[Case, LoopResult]]) -> float:
-    """The delay with the least median relative error."""
-    published = np.array([case.ttft_ms for case, _ in rows])
-    simulated = np.array([found.ttft_ms for _, found in rows])
-    if len(rows) == 0:
-        return 0.0
-    delays = np.arange(0.0, 61.0)
-    errors = [float(np.median(np.abs((simulated + delay) / published - 1))) for delay in delays]
-    return float(delays[int(np.argmin(errors))])

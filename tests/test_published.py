@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import published
-from benchmarks.closed_loop import Load, closed_loop
+from benchmarks.closed_loop import Load, Server, closed_loop
 from benchmarks.published_cases import read_cases
 from benchmarks.published_host import PublishedHost
-from llmserve_env.engine.costs import NO_HOST
+from llmserve_env.engine.costs import NO_HOST, HostCosts
+from llmserve_env.profiles import predict
 from llmserve_env.profiles.store import load_profile
 
 COLUMNS = (
@@ -56,12 +57,46 @@ def test_the_report_counts_rows_and_sets_the_peer_beside_it(
     assert report["peer"]["tpot"]["median"] < 0.1
 
 
-def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
+FP8 = 3
+
+
+def server(host: HostCosts = NO_HOST, kv_tokens: int = 1_000_000) -> Server:
     costs = load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4").costs()
-    few, many = (closed_loop(costs, 3, Load(512, 64, n), NO_HOST, False, 8192) for n in (2, 32))
+    return Server(costs.serving(FP8), host, is_async=False, token_budget=8192, kv_tokens=kv_tokens)
+
+
+def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
+    few, many = (closed_loop(server(), Load(512, 64, n, shortest=0.8)) for n in (2, 32))
     assert few.tpot_ms < many.tpot_ms
     assert few.ttft_ms < many.ttft_ms
-    host = PublishedHost(iteration_ms=1.0, front_end_ms=10.0).costs(80)
-    slower = closed_loop(costs, 3, Load(512, 64, 2), host, False, 8192)
+    load = Load(512, 64, 2, shortest=0.8)
+    host = PublishedHost(iteration_ms=1.0, front_end_ms=10.0, per_prompt_token_ms=0.01).costs(80, load)
+    slower = closed_loop(server(host), load)
     assert slower.tpot_ms > few.tpot_ms + 0.9
     assert slower.ttft_ms > few.ttft_ms + 10.0
+
+
+def test_one_client_waits_for_its_own_prompt_alone() -> None:
+    """Weights are loaded before the first request: nothing but its prefill is in the way of a first token."""
+    prefill_ms = predict(load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4"), "FP8", [], [(1024, 0)])
+    assert closed_loop(server(), Load(1024, 32, 1)).ttft_ms == pytest.approx(prefill_ms, rel=0.01)
+
+
+def test_requests_of_equal_length_run_in_step_and_wait_for_each_other() -> None:
+    equal, spread = (closed_loop(server(), Load(1024, 128, 8, shortest)) for shortest in (1.0, 0.8))
+    assert equal.ttft_ms > 1.5 * spread.ttft_ms
+
+
+def test_a_pool_too_small_for_all_clients_makes_them_wait() -> None:
+    load = Load(1024, 256, 16, shortest=0.8)
+    free, tight = (closed_loop(server(kv_tokens=tokens), load) for tokens in (1_000_000, 8_000))
+    assert tight.ttft_ms > 3 * free.ttft_ms
+
+
+def test_who_measured_a_row_decides_its_lengths_and_its_token_budget(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    nvidia = "0.12.0,Qwen/Qwen3-32B,h100_sxm,1024,1024,bfloat16,,,4,1,1,1,1,129.8,10.6,8,,,0"
+    path.write_text("\n".join([COLUMNS, ROWS[0], nvidia]) + "\n")
+    inferencex, own = read_cases(path)[0]
+    assert (inferencex.load.shortest, inferencex.token_budget, inferencex.is_async) == (0.8, 8192, True)
+    assert (own.load.shortest, own.token_budget, own.is_async) == (1.0, 8 + 1024 + 1500, False)

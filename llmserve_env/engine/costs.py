@@ -7,7 +7,7 @@ can jump over iterations in closed form. `docs/engine.md` (Cost model) states th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MAX_SPECULATION_DEPTH = 8
 
@@ -120,3 +120,7 @@ class GpuCosts:
     def draft_bytes(self) -> int:
         """Weights of the draft model."""
         return 0 if self.draft is None else self.draft.weight_bytes
+
+    def serving(self, tier: int) -> GpuCosts:
+        """With this tier alone, so that replicas start with it instead of loading it first."""
+        return replace(self, tiers={tier: self.tiers[tier]})
