@@ -179,6 +179,7 @@ REPLICA_DTYPE = np.dtype(
         ("num_sequences", "i8"),
         ("queued_num_sequences", "i8"),
         ("next_deadline_at_ps", "i8"),
+        ("quiet_until_ps", "i8"),
         ("tier", "i8"),
         ("in_service", "i8"),
         ("is_prefill", "i8"),

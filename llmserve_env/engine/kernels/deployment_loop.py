@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from llmserve_env.engine.kernels.compilation import entry_point, kernel
+from llmserve_env.engine.kernels.compilation import entry_point, kernel, rare_kernel
 from llmserve_env.engine.kernels.fleet import change_fleet, obey_orders, settle_fleet
+from llmserve_env.engine.kernels.jump import find_quiet
 from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, forget_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
-from llmserve_env.engine.kernels.routing import arrive, hand_over
+from llmserve_env.engine.kernels.routing import arrive, hand_over, route
 from llmserve_env.engine.kernels.view import Sim
 from llmserve_env.engine.kernels.window import close_window, open_window
 from llmserve_env.engine.layout import SPLIT_STARTING, SPLIT_UP
@@ -45,6 +46,34 @@ def is_settled(sim, r, until_ps):
     return replica.done_at_ps > until_ps and not (sim.deployment.async_scheduling and may_schedule)
 
 
+@kernel
+def is_behind(sim, r, at_ps):
+    """Whether replica r has put off iterations that came before `at_ps`; if so it puts them off no longer."""
+    if r < 0 or sim.replicas[r].quiet_until_ps <= at_ps or is_settled(sim, r, at_ps):
+        return False
+    sim.replicas[r].quiet_until_ps = 0
+    return True
+
+
+@rare_kernel
+def wake_all(sim):
+    """Let no replica put off its iterations, because what it does may have changed."""
+    for r in range(sim.replicas.shape[0]):
+        sim.replicas[r].quiet_until_ps = 0
+
+
+@kernel
+def is_quiet(sim, r, at_ps, kind, until_ps):
+    """Whether replica r can be left alone until the next event: nothing happens there, or nothing that matters to it.
+
+    A router only reads which replicas serve and how many requests they have.
+    """
+    is_routed = at_ps < until_ps and kind >= HANDOFF
+    if is_routed and sim.replicas[r].quiet_until_ps > at_ps:
+        return True
+    return is_settled(sim, r, min(at_ps, until_ps))
+
+
 @entry_point
 def advance(tables, state, knobs, until_ps):  # noqa: C901
     """One window of every environment: apply its knobs, serve until its `until_ps`, close the books; returns faults.
@@ -72,6 +101,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
         )
         environment, until = sim.environment, until_ps[e]
         open_window(sim)
+        wake_all(sim)
         apply_knobs(sim, knobs[e])
         if sim.deployment.num_pools > 0:
             obey_orders(sim, environment.now_ps)
@@ -85,22 +115,30 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
                 if is_prefill or environment.split != SPLIT_UP or kind != ARRIVAL or at >= until:
                     for r in range(num_replicas):
                         is_next = not is_split or sim.replicas[r].is_prefill == is_prefill
-                        if is_next and not is_settled(sim, r, min(at, until)):
+                        if is_next and not is_quiet(sim, r, at, kind, until):
                             advance_replica(sim, r, min(at, until))
+                            find_quiet(sim, r)
             if at >= until:
                 break
             if kind == ARRIVAL:
-                arrive(sim, environment.next_arrival)
-                environment.next_arrival += 1
-            elif kind == HANDOFF:
-                hand_over(sim, environment.handoff_head)
-            elif kind == RELOADED:
+                r = route(sim, environment.next_arrival, at, -1)
+                if not is_behind(sim, r, at):
+                    arrive(sim, environment.next_arrival, r, at)
+                    environment.next_arrival += 1
+                continue
+            if kind == HANDOFF:
+                r = route(sim, environment.handoff_head, at, -1)
+                if not is_behind(sim, r, at):
+                    hand_over(sim, environment.handoff_head, r, at)
+                continue
+            if kind == RELOADED:
                 finish_reload(sim, at)
             elif kind == FLEET:
                 change_fleet(sim, at)
                 forget_reload(sim, at)
             else:
                 open_split(sim, at)
+            wake_all(sim)
         environment.now_ps = until
         if sim.deployment.num_pools > 0:
             settle_fleet(sim, until)

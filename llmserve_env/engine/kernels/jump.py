@@ -78,6 +78,33 @@ def series(deployment, replica):
 
 
 @kernel
+def find_quiet(sim, r):
+    """Note until when replica r only decodes: nothing that a router reads of it can change before.
+
+    Its iterations may then wait until somebody asks, and be done in one jump; with a router of many replicas that
+    saves most of the work.
+    """
+    deployment, replica = sim.deployment, sim.replicas[r]
+    replica.quiet_until_ps = 0
+    n = replica.num_running
+    is_decoding = replica.end_at_ps >= 0 and replica.num_plain == n and replica.num_waiting == 0
+    if deployment.async_scheduling or not is_decoding or not can_jump(deployment, sim.environment, replica):
+        return
+    gpu, growth, most = series(deployment, replica)
+    launch = lead = output = 0
+    if deployment.has_host:
+        launch, lead = host_ps(deployment, n, 0, n, 0)
+        output = output_ps(deployment, n)
+        if lead + gpu < launch:
+            return
+    # The executing iteration is one of those that `most` counts, and what it holds is taken already.
+    spare = (replica.num_blocks - replica.used_blocks) // n << deployment.block_shift
+    count = min(most - 1, spare)
+    if count > 0:
+        replica.quiet_until_ps = replica.done_at_ps + total_ps(lead + gpu + output, growth, count)
+
+
+@kernel
 def jump(sim, r, until_ps):
     """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
 

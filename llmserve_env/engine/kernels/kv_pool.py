@@ -95,12 +95,17 @@ def key_decoded(sim, r, slots, first, count):
     The first of these iterations fills blocks up to `first` tokens beyond the known ones.
     """
     replica, batch, shift = sim.replicas[r], sim.replicas[r].batch, sim.deployment.block_shift
-    if replica.num_tracked > 0:
-        for tokens in range(first, first + count):
-            for i in range(slots):
-                if batch.shared_blocks[i] == EVERY_BLOCK and not is_ending(batch, i):
-                    key_full_blocks(sim, r, i, batch.known[i] + tokens)
     known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
+    if replica.num_tracked > 0:
+        num_filled = 0
+        for i in range(slots):
+            num_filled += (known[i] + first + count - 1) >> shift > keyed[i]
+        if num_filled > 0:
+            for tokens in range(first, first + count):
+                for i in range(slots):
+                    is_filled = (known[i] + tokens) >> shift > keyed[i]
+                    if is_filled and shared[i] == EVERY_BLOCK and not is_ending(batch, i):
+                        key_full_blocks(sim, r, i, known[i] + tokens)
     for i in range(slots):
         if shared[i] != EVERY_BLOCK:
             keyed[i] = max(keyed[i], (known[i] + first + count - 1) >> shift)

@@ -47,6 +47,7 @@ def enqueue(sim, r, q, t):
         progress[before].previous = q
     progress[q].status = WAITING
     replica.num_waiting += 1
+    replica.quiet_until_ps = 0
     if progress[q].is_fresh:
         replica.fresh_waiting[k] += 1
     if progress[q].first_token_at_ps < 0 and sim.requests[q].deadline_at_ps < replica.next_deadline_at_ps:

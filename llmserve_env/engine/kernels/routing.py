@@ -53,7 +53,8 @@ def home_of(sim, q, best, is_prefill, at_ps, excluded):
 @kernel
 def route(sim, q, at_ps, excluded):
     """The replica for request q; `excluded` only when no other can take it; -1 if none is in service."""
-    is_prefill = 1 if sim.progress[q].is_fresh and has_prefill_replica(sim) else 0
+    may_split = sim.deployment.num_prefill_replicas > 0 or sim.deployment.has_prefill_pool
+    is_prefill = 1 if may_split and sim.progress[q].is_fresh and has_prefill_replica(sim) else 0
     r = least_loaded(sim, is_prefill, at_ps, excluded)
     if (
         r < 0
@@ -86,15 +87,14 @@ def send(sim, r, q, at_ps):
 
 
 @kernel
-def arrive(sim, q):
-    """A client sends request q: it waits at a replica, or its class's waiting room there is full."""
-    at, k = sim.requests[q].arrival_at_ps + sim.deployment.front_end_ps, sim.requests[q].priority
+def arrive(sim, q, r, at_ps):
+    """A client sends request q: it waits at replica r, or its class's waiting room there is full."""
+    k = sim.requests[q].priority
     count_arrival(sim, q)
-    r = route(sim, q, at, -1)
     if r >= 0 and sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
-        reject(sim, q, at)
+        reject(sim, q, at_ps)
     else:
-        send(sim, r, q, at)
+        send(sim, r, q, at_ps)
 
 
 @rare_kernel
@@ -146,9 +146,8 @@ def next_waiting(sim, r, q):
 
 
 @rare_kernel
-def hand_over(sim, q):
-    """The KV of request q has arrived: it waits at a base replica."""
-    at = sim.progress[q].handoff_at_ps
+def hand_over(sim, q, r, at_ps):
+    """The KV of request q has arrived: it waits at replica r."""
     sim.environment.handoff_head = sim.progress[q].next
     sim.progress[q].handoff_at_ps = -1
-    send(sim, route(sim, q, at, -1), q, at)
+    send(sim, r, q, at_ps)
