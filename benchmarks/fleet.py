@@ -1,7 +1,7 @@
 """How fast a fleet's episode is served: `python -m benchmarks.fleet [--task elastic_fleet] [--json]`, half a minute.
 
 An episode of six hours is sampled, then played to its end with a rule of one line, repeatedly; the figures are CPU
-seconds of one thread (`process_time`), the median over the repeats. Sampling the traffic is timed apart from playing it.
+seconds of one thread (`process_time`), the median over the repeats. Sampling the traffic is timed apart.
 """
 
 from __future__ import annotations

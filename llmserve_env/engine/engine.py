@@ -134,7 +134,7 @@ class EngineBatch:
         earliest = max(int(environment["now_ps"]), int(requests[held - 1]["arrival_at_ps"]) if held else 0)
         if len(rows) and (arrivals[0] < earliest or np.any(np.diff(arrivals) < 0)):
             raise ValueError(f"requests must arrive in order, and from {earliest} ps on; the first at {arrivals[0]} ps")
-        requests[held : held + len(rows)] = rows
+        bytes_of(requests[held : held + len(rows)])[...] = bytes_of(rows)
         environment["num_requests"] = held + len(rows)
 
     def order(self, index: int, orders: FleetOrders) -> None:
