@@ -98,6 +98,7 @@ _HOMES = {
 def register() -> None:
     """Register the tasks with Gymnasium."""
     import_module("llmserve_env.tasks.registration").register_all()
+    import_module("llmserve_env.fleet.registration").register_fleet()
 
 
 def __getattr__(name: str) -> Any:

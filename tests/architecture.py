@@ -24,7 +24,7 @@ _EVALUATION = _AGENTS | {"graders", "agents"}
 _PLANNING = _EVALUATION | {"evaluation"}
 _WIRE = {"models", "client"}
 _SERVER = _PLANNING | _WIRE
-_CLI = _SERVER | {"gym_envs", "leaderboard", "pilot", "planning", "training", "server", "__init__"}
+_CLI = _SERVER | {"fleet", "gym_envs", "leaderboard", "pilot", "planning", "training", "server", "__init__"}
 
 LAYERS: dict[str, set[str]] = {
     "arrays": set(),
@@ -65,6 +65,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "gymnasium": (
         "llmserve_env/env/",
         "llmserve_env/fleet/gym_env.py",
+        "llmserve_env/fleet/registration.py",
         "llmserve_env/gym_envs/",
         "llmserve_env/tasks/registration.py",
         "llmserve_env/training/",

@@ -46,4 +46,4 @@ class Backlog:
             return 0.0
         if self.waiting(now_s) <= 0:
             return self.spec.deadline_s
-        return float(self.jobs.deadline_s[self.next_job]) - now_s
+        return max(float(self.jobs.deadline_s[self.next_job]) - now_s, 0.0)

@@ -38,14 +38,14 @@ class FleetEpisode:
 
     def __init__(self, task: FleetTask, traffic: Traffic, server: WindowServer | None = None) -> None:
         self.task, self.traffic = task, traffic
-        self._server: WindowServer = EngineServer(task, traffic) if server is None else server
+        self.server: WindowServer = EngineServer(task, traffic) if server is None else server
         self._now: Progress | None = None
 
     def reset(self) -> Observation:
         """Play the lead, and observe."""
-        self._server.reset()
+        self.server.reset()
         start = replace(self.task.default_decision(), serving=self.traffic.initial)
-        outcomes = [self._server.serve(start) for _ in range(self.traffic.lead_windows)]
+        outcomes = [self.server.serve(start) for _ in range(self.traffic.lead_windows)]
         never = (-1.0,) * len(self.task.pools)
         self._now = Progress(
             self.traffic.lead_windows, Account(self.task.prices), outcomes[-2], outcomes[-1], start, never
@@ -77,7 +77,7 @@ class FleetEpisode:
             raise EpisodeStateError(f"the episode ended after {self.task.steps} steps; call reset")
         self.task.check(decision)
         net_usd = now.account.net_usd
-        outcome = self._server.serve(decision)
+        outcome = self.server.serve(decision)
         self._book(now, outcome)
         now.seen, now.last, now.decision = now.last, outcome, decision
         now.window += 1
@@ -168,10 +168,10 @@ class FleetEpisode:
     def snapshot(self) -> tuple[Any, Progress]:
         """A copy of the whole episode to come back to."""
         now = self.progress
-        return self._server.snapshot(), replace(now, account=replace(now.account))
+        return self.server.snapshot(), replace(now, account=replace(now.account))
 
     def restore(self, snapshot: tuple[Any, Progress]) -> None:
         """Go back to a snapshot of this episode."""
         served, now = snapshot
-        self._server.restore(served)
+        self.server.restore(served)
         self._now = replace(now, account=replace(now.account))

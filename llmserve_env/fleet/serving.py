@@ -18,7 +18,7 @@ from llmserve_env.fleet.outcome import PoolOutcome, WindowOutcome
 from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 from llmserve_env.request_table import RequestTable
-from llmserve_env.units import NEVER_PS, PS_PER_MS, PS_PER_S, ms_to_ps, s_to_ps
+from llmserve_env.units import PS_PER_MS, PS_PER_S, ms_to_ps, s_to_ps
 
 ROOM = 131_072
 """Engines are made for a multiple of so many requests, so that episodes share what is made once per size."""
@@ -100,7 +100,8 @@ class EngineServer:
         rows = records((count,), REQUEST_DTYPE)
         spread_ps = np.arange(count) * (s_to_ps(self.task.window_s) // count)
         rows["arrival_at_ps"] = s_to_ps(began_s) + spread_ps
-        rows["slo_at_ps"] = rows["deadline_at_ps"] = NEVER_PS
+        deadline_ps = np.round(source.deadline_s[jobs.start : jobs.stop] * PS_PER_S)
+        rows["slo_at_ps"] = rows["deadline_at_ps"] = deadline_ps
         rows["prompt_tokens"] = source.prompt_tokens[jobs.start : jobs.stop]
         rows["output_tokens"] = source.output_tokens[jobs.start : jobs.stop]
         rows["priority"], rows["session_root"] = BATCH_PRIORITY, -1
@@ -136,7 +137,7 @@ class EngineServer:
             ttft_ms=float(ttft[counts].mean()) / PS_PER_MS if finished else 0.0,
             tpot_ms=float(tpot[counts].mean()) / PS_PER_MS if finished else 0.0,
             interactive_usd=float(value[met].sum()),
-            batch_usd=float(value[is_finished & is_job].sum()),
+            batch_usd=float(value[is_finished & is_job & (end_at <= requests["slo_at_ps"][ended])].sum()),
             output_tokens=float(state.window[0]["output_tokens"]),
             queue=float(np.count_nonzero(is_waiting)),
             running=float(replicas["num_running"].sum()),
@@ -164,6 +165,12 @@ class EngineServer:
         seconds = gained[3:] / PS_PER_S
         figures = np.concatenate([by_state.T, gained[:3], seconds]).T.tolist()
         return tuple(PoolOutcome(*row) for row in figures)
+
+    @property
+    def given(self) -> tuple[Array, Array, Array]:
+        """(requests, their progress, what each earns): all that the engine was given so far."""
+        state = self._engine.state
+        return state.requests[0, : self._rows], state.progress[0, : self._rows], self._value_usd[: self._rows]
 
     def snapshot(self) -> Any:
         """A copy to come back to; the requests given to the engine so far are part of it."""

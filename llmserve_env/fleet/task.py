@@ -145,8 +145,8 @@ class FleetTask(Part):
         """The world of the episode that begins at `start_s` of the series."""
         if not 0.0 <= start_s <= series.length_s - self.length_s:
             raise ConfigError(
-                f"start_s must be from 0 to {series.length_s - self.length_s:g}, so that an episode of "
-                f"{self.length_s:g} s fits into {series.name}; got {start_s:g}"
+                f"start_s must be from 0 to {series.length_s - self.length_s:.0f}, so that an episode of "
+                f"{self.length_s:g} s fits into {series.name}; got {start_s:.0f}"
             )
         return sample_traffic(self, series, start_s, seed)
 

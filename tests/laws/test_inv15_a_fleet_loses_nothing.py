@@ -69,12 +69,13 @@ def test_the_bill_is_the_time_that_replicas_were_there(seed: int) -> None:
     engine = engine_of(fleet)
     pools, replicas = engine.state.pools[0], engine.state.replicas[0]
     lives = replicas["life"]
-    before, billed = lives["state"].copy(), 0
+    before, billed, serving = lives["state"].copy(), 0, 0
     for began, ended in pieces_of(engine, fleet):
         total = int(pools["serving_ps"].sum() + pools["asleep_ps"].sum())
         is_there = (before == UP) & (lives["state"] == UP) & (replicas["available_at_ps"] <= began)
         assert is_there.sum() * (ended - began) <= total - billed <= len(lives) * (ended - began)
-        before, billed = lives["state"].copy(), total
+        assert engine.state.window[0]["in_service_ps"] == int(pools["serving_ps"].sum()) - serving
+        before, billed, serving = lives["state"].copy(), total, int(pools["serving_ps"].sum())
 
 
 @given(seed=seeds)

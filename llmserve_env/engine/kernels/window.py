@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmserve_env.engine.fleet import DRAINING
 from llmserve_env.engine.kernels.compilation import rare_kernel
 from llmserve_env.engine.kernels.recording import judge
 from llmserve_env.engine.kernels.restart import busy_after_ps
@@ -17,6 +18,9 @@ def open_window(sim):
     w.arrived = w.arrived_prompt_tokens = w.finished = w.rejected = w.abandoned = w.preemptions = w.ooms = w.reloads = 0
     w.iterations = w.output_tokens = w.prefill_tokens = w.cached_tokens = w.drafted_tokens = w.accepted_tokens = 0
     w.peak_memory_bytes = w.in_service_ps = w.itl_samples = w.tpot_sum_ps = w.tpot_requests = w.reserved_byte_ms = 0
+    # What the pools are billed for by the end of the window, less what they were billed for before it.
+    for p in range(sim.deployment.num_pools):
+        w.in_service_ps -= sim.pools[p].serving_ps
     w.busy_ps = sim.environment.busy_carry_ps
     w.opened_at_ps = sim.environment.now_ps
     for k in range(MAX_CLASSES):
@@ -42,11 +46,14 @@ def close_window(sim):
     for r in range(sim.replicas.shape[0]):
         replica = sim.replicas[r]
         carry += busy_after_ps(sim.deployment, replica, now)
-        is_billed = replica.in_service or (replica.is_prefill and environment.split != SPLIT_OFF)
-        if is_billed:
-            window.in_service_ps += length
+        is_kept = replica.in_service or replica.life.state == DRAINING
+        if is_kept or (replica.is_prefill and environment.split != SPLIT_OFF):
+            if sim.deployment.num_pools == 0:
+                window.in_service_ps += length
             window.reserved_byte_ms += replica.reserved_bytes * (length // PS_PER_MS)
             window.peak_memory_bytes = max(window.peak_memory_bytes, replica.reserved_bytes)
+    for p in range(sim.deployment.num_pools):
+        window.in_service_ps += sim.pools[p].serving_ps
     window.busy_ps -= carry
     environment.busy_carry_ps = carry
 

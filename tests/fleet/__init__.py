@@ -1,0 +1,1 @@
+"""The fleet in dollars: its tasks, traffic, accounts and laws."""
