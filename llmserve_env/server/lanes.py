@@ -49,8 +49,10 @@ class Lanes:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._end_turn(client)
+            elif turn in queue:
+                queue.remove(turn)
             raise
 
     def _begin(self, client: str) -> None:
@@ -67,7 +69,7 @@ class Lanes:
     def _start_next(self) -> None:
         for client in list(self._waiting):
             queue = self._waiting[client]
-            while queue and queue[0].done():
+            while queue and queue[0].cancelled():
                 queue.popleft()
             if not queue:
                 del self._waiting[client]
