@@ -1,18 +1,20 @@
-"""Attack a server while honest clients play on it: `python -m benchmarks.chaos [--seconds 600] [--json]`.
+"""Attack a server while honest clients play on it: `python -m benchmarks.chaos [--seconds 600] [--postgres] [--json]`.
 
 A server is started as its users start it, with small limits for memory and disk. Honest clients step sessions from
 127.0.0.1 and keep every answer; attackers come from other addresses of the loopback network. Between rounds the server
-is killed, its store is locked by another program, and its clock jumps. In the end every acknowledged step is
-compared with an episode that nothing disturbed.
+is killed, its store is locked by another program, its disk is full, and its clock jumps; over PostgreSQL, the database
+goes away. In the end every acknowledged step is compared with an episode that nothing disturbed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,13 @@ import httpx
 
 from benchmarks.bars import report_missed
 from benchmarks.chaos_attacks import ATTACKS, Attack
-from benchmarks.chaos_faults import FAULTS, Fault
+from benchmarks.chaos_faults import SQLITE_FAULTS, Fault, faults_of
 from benchmarks.chaos_honest import Honest, replayed_differently
 from benchmarks.chaos_server import ChaosServer
+from tools.postgres import Cluster, programs
 
 HONEST_CLIENTS = 8
+ERRORS = re.compile(r"^llmserve_errors_total (\S+)$", re.MULTILINE)
 ROUND_S = 10.0
 MAX_STEP_P99_MS = 250.0
 MAX_HEALTH_S = 1.0
@@ -42,21 +46,32 @@ class Watch:
     unhealthy: list[str] = field(default_factory=list)
     resident_mb: float = 0.0
     disk_mb: float = 0.0
+    unexpected_errors: int = 0
+    """As the server counts them, over HTTP and WebSockets; a life of the server begins at 0 again."""
+    _errors_of_life: int = 0
 
     def look(self, server: ChaosServer, client: httpx.Client) -> None:
         """Ask for /health and measure."""
         started_s = time.perf_counter()
         try:
             status = client.get(f"{server.url}/health").status_code
+            self.health_s.append(time.perf_counter() - started_s)
+            metrics = client.get(f"{server.url}/metrics").text
         except httpx.HTTPError as error:
             if server.is_up:
                 self.unhealthy.append(type(error).__name__)
             return
-        self.health_s.append(time.perf_counter() - started_s)
         if status != 200:
             self.unhealthy.append(str(status))
+        self._note_errors(metrics)
         self.resident_mb = max(self.resident_mb, server.resident_mb())
         self.disk_mb = max(self.disk_mb, server.disk_mb())
+
+    def _note_errors(self, metrics: str) -> None:
+        found = ERRORS.findall(metrics)
+        counted = int(float(found[0])) if found else self._errors_of_life
+        self.unexpected_errors += counted - (self._errors_of_life if counted >= self._errors_of_life else 0)
+        self._errors_of_life = counted
 
 
 class Watcher(threading.Thread):
@@ -84,30 +99,41 @@ def attack(server: ChaosServer, chosen: Attack, seconds: float) -> dict[str, Any
     return {"attack": chosen.name, **tally}
 
 
-def run(seconds: float) -> dict[str, Any]:
+def run(seconds: float, is_over_postgres: bool) -> dict[str, Any]:
     """All attacks and faults in turn, as often as there is time for."""
-    with tempfile.TemporaryDirectory() as folder:
-        server, watch = ChaosServer(Path(folder), MEMORY_MB, STORE_MB), Watch()
-        server.start()
-        honest = [Honest(server, number) for number in range(HONEST_CLIENTS)]
-        watcher = Watcher(server, watch)
-        for thread in (*honest, watcher):
-            thread.start()
-        end_s = time.monotonic() + seconds
-        tried: list[dict[str, Any]] = []
-        steps: list[Attack | Fault] = [*ATTACKS, *FAULTS]
-        while time.monotonic() < end_s:
-            for step in steps:
-                if time.monotonic() >= end_s:
-                    break
-                left_s = min(ROUND_S, end_s - time.monotonic())
-                found = attack(server, step, left_s) if isinstance(step, Attack) else step.run(server)
-                tried.append(found)
-        for one in honest:
-            one.finish()
-        watcher.finish()
-        server.stop()
-        return summary(honest, watch, tried, seconds)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(Cluster()) if is_over_postgres else None
+        server = ChaosServer(folder, MEMORY_MB, STORE_MB, cluster.url if cluster else "")
+        tried, honest, watch = play(server, seconds, faults_of(cluster) if cluster else SQLITE_FAULTS)
+    return summary(honest, watch, tried, seconds)
+
+
+def play(
+    server: ChaosServer, seconds: float, faults: tuple[Fault, ...]
+) -> tuple[list[dict[str, Any]], list[Honest], Watch]:
+    """What was tried, what honest clients saw, and what was seen from outside."""
+    watch = Watch()
+    server.start()
+    honest = [Honest(server, number) for number in range(HONEST_CLIENTS)]
+    watcher = Watcher(server, watch)
+    for thread in (*honest, watcher):
+        thread.start()
+    end_s = time.monotonic() + seconds
+    tried: list[dict[str, Any]] = []
+    steps: list[Attack | Fault] = [*ATTACKS, *faults]
+    while time.monotonic() < end_s:
+        for step in steps:
+            if time.monotonic() >= end_s:
+                break
+            left_s = min(ROUND_S, end_s - time.monotonic())
+            found = attack(server, step, left_s) if isinstance(step, Attack) else step.run(server)
+            tried.append(found)
+    for one in honest:
+        one.finish()
+    watcher.finish()
+    server.stop()
+    return tried, honest, watch
 
 
 def summary(honest: list[Honest], watch: Watch, tried: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -123,6 +149,7 @@ def summary(honest: list[Honest], watch: Watch, tried: list[dict[str, Any]], sec
         "lost_or_different": replayed_differently(played),
         "honest_refused": sum((one.refused for one in honest), start=list[str]()),
         "answers_500": sum(one.num_500 for one in honest) + sum(one.get("500", 0) for one in tried),
+        "unexpected_errors": watch.unexpected_errors,
         "step_p50_ms": _quantile(latencies_ms, 0.5),
         "step_p99_ms": _quantile(latencies_ms, 0.99),
         "health_p99_ms": _quantile(health_ms, 0.99),
@@ -142,6 +169,7 @@ def missed(found: dict[str, Any]) -> list[str]:
     bars = (
         (not found["lost_or_different"], f"steps lost or different: {found['lost_or_different']}"),
         (not found["answers_500"], f"{found['answers_500']} answers of 500"),
+        (not found["unexpected_errors"], f"{found['unexpected_errors']} unexpected errors in the server's own count"),
         (not found["honest_refused"], f"honest clients were refused: {found['honest_refused'][:3]}"),
         (not found["unhealthy"], f"/health failed: {found['unhealthy'][:3]}"),
         (found["health_max_ms"] < 1e3 * MAX_HEALTH_S, f"/health took {found['health_max_ms']} ms"),
@@ -174,9 +202,12 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Attack a server while honest clients play on it.")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--postgres", action="store_true", help="over a throwaway PostgreSQL, which goes away at times")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = run(asked.seconds)
+    if asked.postgres and programs() is None:
+        parser.error("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    found = run(asked.seconds, asked.postgres)
     print(json.dumps(found) if asked.json else as_text(found), flush=True)
     raise SystemExit(report_missed(missed(found)))
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
@@ -75,11 +74,13 @@ def large_episodes(port: int, go_on: GoOn) -> dict[str, int]:
 
 def replays(port: int, go_on: GoOn) -> dict[str, int]:
     """Ask for the state of many sessions in turn."""
+    names: list[str] = []
     with _client(port, "127.0.1.3") as client:
-        begun = [client.post("/reset", json={"task_id": 2, "seed": seed}) for seed in range(300)]
-    names = [answer.json()["session_id"] for answer in begun if answer.status_code == 200]
+        while len(names) < 300 and go_on():
+            answer = client.post("/reset", json={"task_id": 2, "seed": len(names)})
+            names += [answer.json()["session_id"]] if answer.status_code == 200 else []
     if not names:
-        return {"refused": len(begun)}
+        return {"sessions": 0}
 
     def ask(client: httpx.Client, number: int) -> httpx.Response:
         return client.get("/state", params={"session_id": names[number % len(names)]})
@@ -168,16 +169,59 @@ def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
     reset = json.dumps({"type": "reset", "data": {"task_id": "bursty_workload"}}).encode()
     frame = bytes((0x81, 0x80 + len(reset), 0, 0, 0, 0)) + reset
     tally: Counter[str] = Counter()
-    held: list[Any] = []
+    held: list[socket.socket] = []
     while go_on():
         with suppress(OSError):
             one = _connect(port, "127.0.1.10")
             one.sendall(HANDSHAKE + frame)
             held.append(one)
-            tally["WebSockets"] += 1
-            if b"CAPACITY" in one.recv(4096) + one.recv(4096):
-                tally["refused"] += 1
+            is_refused = b"CAPACITY" in _read_until(one, b'"type"')
+            tally["refused" if is_refused else "WebSockets"] += 1
+            if is_refused:
                 held.pop().close()
+    for one in held:
+        one.close()
+    return dict(tally)
+
+
+def _read_until(connection: socket.socket, end: bytes) -> bytes:
+    """What the server sends up to a word and the rest of that piece."""
+    content = b""
+    while end not in content:
+        piece = connection.recv(65_536)
+        if not piece:
+            break
+        content += piece
+    return content
+
+
+def uploads(port: int, go_on: GoOn) -> dict[str, int]:
+    """Leave files on the server's disk, through OpenEnv's page."""
+    files = {"files": ("x.bin", b"x" * 500_000)}
+    path = "/openenv/web/gradio_api/upload"
+    return _ask_until(port, "127.0.1.11", go_on, lambda client, _: client.post(path, files=files))
+
+
+def paid_baselines(port: int, go_on: GoOn) -> dict[str, int]:
+    """Let the operator's language model play."""
+    asked = {"task_id": "static_workload", "use_openai": "true"}
+    return _ask_until(port, "127.0.1.12", go_on, lambda client, _: client.get("/baseline", params=asked))
+
+
+def dripping_bodies(port: int, go_on: GoOn) -> dict[str, int]:
+    """Announce bodies and send them byte by byte."""
+    tally: Counter[str] = Counter()
+    held: list[socket.socket] = []
+    while go_on():
+        with suppress(OSError):
+            if len(held) < 500:
+                one = _connect(port, "127.0.1.13")
+                one.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+                held.append(one)
+                tally["bodies"] += 1
+        for one in held[:: max(len(held) // 20, 1)]:
+            with suppress(OSError):
+                one.send(b" ")
     for one in held:
         one.close()
     return dict(tally)
@@ -194,4 +238,7 @@ ATTACKS = (
     Attack("half-sent headers", half_open),
     Attack("floods of messages", floods),
     Attack("hoarded WebSockets", hoarded_sockets),
+    Attack("uploads", uploads),
+    Attack("paid baselines", paid_baselines),
+    Attack("dripping bodies", dripping_bodies),
 )

@@ -6,11 +6,13 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.chaos_server import ChaosServer
 
 LOCKED_S = 3.0
+FULL_S = 3.0
+AWAY_S = 5.0
 PAUSE_S = 2.0
 
 
@@ -37,10 +39,17 @@ def kill(server: ChaosServer) -> None:
 def lock(server: ChaosServer) -> None:
     """Hold the store's lock, as a backup program might."""
     foreign = sqlite3.connect(server.folder / "sessions.db", timeout=30.0, isolation_level=None)
-    foreign.execute("BEGIN IMMEDIATE")
-    time.sleep(LOCKED_S)
-    foreign.execute("ROLLBACK")
+    with server.disturbed():
+        foreign.execute("BEGIN IMMEDIATE")
+        time.sleep(LOCKED_S)
+        foreign.execute("ROLLBACK")
     foreign.close()
+
+
+def fill_disk(server: ChaosServer) -> None:
+    """Let the disk take nothing more for a while."""
+    with server.disturbed(), server.full_disk():
+        time.sleep(FULL_S)
 
 
 def age(server: ChaosServer) -> None:
@@ -52,8 +61,29 @@ def age(server: ChaosServer) -> None:
     foreign.close()
 
 
-FAULTS = (
+SQLITE_FAULTS = (
     Fault("kill -9", kill),
     Fault("another program locks the store", lock),
+    Fault("a full disk", fill_disk),
     Fault("a day on the store's clock", age),
 )
+
+
+class Database(Protocol):
+    """A PostgreSQL that can be taken away."""
+
+    def stop(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def faults_of(database: Database) -> tuple[Fault, ...]:
+    """What happens to a server over PostgreSQL."""
+
+    def take_away(server: ChaosServer) -> None:
+        with server.disturbed():
+            database.stop()
+            time.sleep(AWAY_S)
+            database.start()
+
+    return Fault("kill -9", kill), Fault("the database is away", take_away)

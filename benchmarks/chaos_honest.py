@@ -65,7 +65,7 @@ class Honest(threading.Thread):
         """The answer, asked for again while the server is down or its store is held up; None if it is refused."""
         while not self._stop_now.is_set():
             started_s = time.perf_counter()
-            was_up = self._server.is_up
+            was_up, was_disturbed = self._server.is_up, self._server.is_disturbed
             try:
                 answer = client.post(f"{self._server.url}{path}", json=body)
             except httpx.HTTPError:
@@ -77,7 +77,7 @@ class Honest(threading.Thread):
                 found: dict[str, Any] = answer.json()
                 return found
             self.num_500 += answer.status_code == 500
-            if answer.status_code != 503:
+            if answer.status_code != 503 or not (was_disturbed or self._server.is_disturbed):
                 self.refused.append(f"{path} {answer.status_code}: {answer.text[:120]}")
                 return None
             self._stop_now.wait(RETRY_S)

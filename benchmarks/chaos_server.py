@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+SETTLE_S = 6.0
+"""A call waits five seconds for a store that is locked."""
 LISTENING = re.compile(r"open http://[\w.]+:(\d+)/web")
 
 
 class ChaosServer:
     """`python -m server.app` over a store in a folder, with limits for memory and disk."""
 
-    def __init__(self, folder: Path, memory_mb: int, store_mb: int) -> None:
+    def __init__(self, folder: Path, memory_mb: int, store_mb: int, store: str = "") -> None:
         self.folder = folder
         self.port = 0
         self.is_up = False
+        self.is_disturbed = False
+        """Whether its store is out of order at the moment, so that it may refuse."""
         self._variables = {
             "LLMSERVE_DATA_DIR": str(folder),
+            "LLMSERVE_STORE": store,
             "LLMSERVE_MEMORY_MB": str(memory_mb),
             "LLMSERVE_STORE_MB": str(store_mb),
-            "LLMSERVE_OPENENV_CONSOLE": "false",
             "LLMSERVE_LOG_REQUESTS": "false",
             "LLMSERVE_HEADER_TIMEOUT_S": "3",
         }
@@ -64,6 +72,22 @@ class ChaosServer:
         self.is_up = False
         self._process.terminate()
         self._process.wait()
+
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        """While its store is out of order, and until its answers of that time have arrived."""
+        self.is_disturbed = True
+        yield
+        time.sleep(SETTLE_S)
+        self.is_disturbed = False
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Let no file of the server grow, as if the disk were full."""
+        allowed = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, allowed[1]))
+        yield
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, allowed)
 
     def resident_mb(self) -> float:
         """Memory of the process now."""

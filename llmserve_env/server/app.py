@@ -18,6 +18,7 @@ from uvicorn.supervisors import Multiprocess
 from llmserve_env.errors import ConfigError
 from llmserve_env.server.connections import CalmFilter, guard, raise_descriptor_limit
 from llmserve_env.server.entrance import Entrance
+from llmserve_env.server.process import map_large_blocks
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -48,6 +49,7 @@ def load_application() -> FastAPI:
     """The application with the settings of this process."""
     from llmserve_env.server.application import create_app
 
+    map_large_blocks()
     return create_app()
 
 

@@ -49,7 +49,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         return LLMServeEnvironment(partial(sessions.keep, client), sessions.episodes, service.memory)
 
     openenv, openenv_server = _openenv_application(chosen, environment)
-    mcp = Mcp(openenv, chosen, lambda name: openenv_server.get_session_info(name) is not None)
+    mcp = Mcp(openenv, chosen, service.rates.plays, lambda name: openenv_server.get_session_info(name) is not None)
     sockets = Sockets(service, openenv, mcp.ask, environment)
     service.num_websockets = lambda: sockets.num_open + openenv_server.active_sessions
     console = Console(service) if chosen.openenv_console else None

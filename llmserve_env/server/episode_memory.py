@@ -202,8 +202,14 @@ class EpisodeMemory:
             self._live_bytes -= self._live.pop(held, 0)
             self._packed_bytes -= self._packed.pop(held, 0)
 
-    def _make_room(self, newest: HeldEpisode) -> None:
-        busy: set[HeldEpisode] = {newest}
+    def fit(self, budget_bytes: int) -> None:
+        """Take another budget, and pack or reduce what is above it."""
+        self.budget_bytes = budget_bytes
+        self._make_room(None)
+        self._reduce_oldest()
+
+    def _make_room(self, newest: HeldEpisode | None) -> None:
+        busy: set[HeldEpisode] = {newest} if newest is not None else set()
         while (oldest := self._oldest(busy)) is not None:
             size = oldest.pack()
             busy.add(oldest)
@@ -217,13 +223,17 @@ class EpisodeMemory:
             return next((held for held in self._live if held not in busy), None)
 
     def _note_packed(self, held: HeldEpisode, size: int) -> None:
-        reduced = []
         with self._lock:
             # It may have been forgotten, or unpacked again, in the meantime.
             if held.episode is None and held in self._live:
                 self._live_bytes -= self._live.pop(held)
                 self._packed[held] = size
                 self._packed_bytes += size
+        self._reduce_oldest()
+
+    def _reduce_oldest(self) -> None:
+        reduced = []
+        with self._lock:
             while self._packed_bytes > PACKED_SHARE * self.budget_bytes:
                 oldest, freed = self._packed.popitem(last=False)
                 self._packed_bytes -= freed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
@@ -9,12 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from starlette.types import Message, Receive
+
     from llmserve_env.server.settings import Settings
 
 MAX_CLIENTS = 10_000
 EXPENSIVE = frozenset({"/grader", "/baseline"})
 STEPS = frozenset({"/step", "/web/step"})
-PLAYS = frozenset({"/play", "/openenv/web/gradio_api/queue/join"})
+PLAYS = frozenset({"/play", "/mcp", "/openenv/web/gradio_api/queue/join"})
 FREE = frozenset({"/health", "/ready", "/metrics"})
 
 
@@ -38,6 +41,23 @@ class RateLimit:
             self._buckets.popitem(last=False)
         return wait
 
+    async def turn(self, address: str) -> None:
+        """Wait until the client may call, and in any case until others have had their turn."""
+        await asyncio.sleep(0)
+        while (wait_s := self.wait_s(address)) > 0.0:
+            await asyncio.sleep(wait_s)
+
+    def paced(self, receive: Receive, address: str) -> Receive:
+        """A WebSocket's `receive` that hands over each message when the client has its turn."""
+
+        async def receive_in_turn() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                await self.turn(address)
+            return message
+
+        return receive_in_turn
+
 
 class Rates:
     """The limits of all kinds of calls, for HTTP and WebSockets together."""
@@ -45,7 +65,7 @@ class Rates:
     def __init__(self, settings: Settings) -> None:
         self.steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
         self.others = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
-        self._plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
+        self.plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
         self._expensive = RateLimit(settings.expensive_per_min / 60.0, settings.expensive_per_min / 2.0)
 
     def for_path(self, path: str) -> RateLimit | None:
@@ -56,7 +76,7 @@ class Rates:
             return self._expensive
         if path in STEPS:
             return self.steps
-        return self._plays if path in PLAYS else self.others
+        return self.plays if path in PLAYS else self.others
 
 
 def retry_after(wait_s: float) -> str:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from llmserve_env.server.clients import Client, identify
+from llmserve_env.server.limits import RateLimit
 from llmserve_env.server.routes.control import client_of, json_response
 from llmserve_env.server.settings import Settings
 
@@ -50,10 +51,10 @@ def _problem(request: Any) -> dict[str, Any] | None:
 class Mcp:
     """OpenEnv's endpoint, asked through its application; `is_open` says whether it still has a session."""
 
-    def __init__(self, openenv: ASGIApp, settings: Settings, is_open: Callable[[str], bool]) -> None:
+    def __init__(self, openenv: ASGIApp, settings: Settings, rate: RateLimit, is_open: Callable[[str], bool]) -> None:
         self._openenv, self._transport = openenv, httpx.ASGITransport(openenv)
         self._max_per_client, self._trusted_hops = settings.max_mcp_sessions_per_client, settings.trusted_hops
-        self._is_open = is_open
+        self._rate, self._is_open = rate, is_open
         self._address_of: dict[str, str] = {}
         self._connected: Counter[str] = Counter()
 
@@ -91,7 +92,7 @@ class Mcp:
             return
         self._connected[address] += 1
         try:
-            await self._openenv(websocket.scope, websocket.receive, websocket.send)
+            await self._openenv(websocket.scope, self._rate.paced(websocket.receive, address), websocket.send)
         finally:
             self._connected[address] -= 1
 

@@ -30,7 +30,11 @@ class Operations:
         self.store_bytes = Gauge("llmserve_store_bytes", "Size of the session store", registry=self.registry)
         self.ready = Gauge("llmserve_ready", "1 if /ready answers 200", registry=self.registry)
         self.connections = Gauge("llmserve_connections", "Open connections", registry=self.registry)
-        self.errors = Counter("llmserve_errors", "Unexpected errors, answered 500", registry=self.registry)
+        self.errors = Counter(
+            "llmserve_errors",
+            "Unexpected errors: a 500, or an error frame that gives no reason",
+            registry=self.registry,
+        )
         self.store_errors = Counter(
             "llmserve_store_errors", "Calls that the session store failed", ["where"], registry=self.registry
         )

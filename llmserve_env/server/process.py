@@ -1,11 +1,16 @@
-"""What the operating system knows about this process."""
+"""What the operating system knows about this process, and what the process gives back to it."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 STATM = Path("/proc/self/statm")
+MMAP_THRESHOLD, ARENA_MAX = -3, -8
+"""Options of glibc's `mallopt`."""
+MAPPED_BYTES = 128 * 1024
+MAX_ARENAS = 2
 
 
 def resident_bytes() -> int:
@@ -15,3 +20,23 @@ def resident_bytes() -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def map_large_blocks() -> None:
+    """Let every block as large as an episode's arrays be a mapping of its own, which goes back when it is freed.
+
+    By default, glibc takes such blocks from its heaps once it has seen a few of them, and there the small blocks that
+    are still in use keep the freed memory from going back: twice as much as the episodes need.
+    """
+    libc = ctypes.CDLL(None)
+    # Other C libraries have no such options.
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
+        libc.mallopt(ARENA_MAX, MAX_ARENAS)
+
+
+def give_back_memory() -> None:
+    """Hand pages that hold nothing back to the system."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)

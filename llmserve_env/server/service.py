@@ -24,8 +24,8 @@ from llmserve_env.server.errors import BusyError
 from llmserve_env.server.housekeeping import repeat
 from llmserve_env.server.lanes import Lanes
 from llmserve_env.server.limits import Rates
+from llmserve_env.server.memory_watch import MemoryWatch
 from llmserve_env.server.operations import Operations
-from llmserve_env.server.process import resident_bytes
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.settings import Settings
 from llmserve_env.server.store import open_store
@@ -36,14 +36,12 @@ log = logging.getLogger("llmserve.server")
 T = TypeVar("T")
 TICK_INTERVAL_S = 60.0
 TIDY_INTERVAL_S = 2.0
+WATCH_INTERVAL_S = 1.0
 SESSION_THREADS = 8
 SESSION_THREADS_PER_CLIENT = 4
 MAX_WAITING_PER_CLIENT = 500
 OURSELVES = "server"
 """The lane of the server's own work."""
-EPISODE_SHARE = 0.6
-"""Part of the memory left after the start that episodes get; requests, buffers and fragments need the rest."""
-MIN_EPISODE_BYTES = 32_000_000
 STORE_RESERVE = 0.9
 """Part of LLMSERVE_STORE_MB above which sessions are deleted; the rest is for the write-ahead log."""
 BYTES_PER_MB = 1_000_000
@@ -67,6 +65,7 @@ class Service:
         self.operations = Operations()
         self.rates = Rates(settings)
         self.memory = EpisodeMemory(settings.memory_mb * BYTES_PER_MB)
+        self._memory_watch = MemoryWatch(self.memory, settings.memory_mb * BYTES_PER_MB)
         self.baseline_jobs = BaselineJobs(settings)
         self.started_at = time.monotonic()
         self.num_websockets: Callable[[], int] = lambda: 0
@@ -123,6 +122,7 @@ class Service:
         repeated = (
             repeat("the sweep for idle sessions", TICK_INTERVAL_S, self._forget, self.note_store_error),
             repeat("the store's housekeeping", TIDY_INTERVAL_S, self._tidy, self.note_store_error),
+            repeat("the watch over memory", WATCH_INTERVAL_S, self._watch_memory, self.note_store_error),
             repeat("the watch over jobs", CHECK_INTERVAL_S, self._look_after_jobs, self.note_store_error),
         )
         self._tasks = [
@@ -174,9 +174,7 @@ class Service:
         except LLMServeError:
             log.exception("the simulator could not be made ready; each call will try again")
         finally:
-            left = self.settings.memory_mb * BYTES_PER_MB - resident_bytes()
-            self.memory.budget_bytes = max(int(EPISODE_SHARE * left), MIN_EPISODE_BYTES)
-            log.info("%.0f MB for episodes", self.memory.budget_bytes / BYTES_PER_MB)
+            log.info("%.0f MB for episodes", self._memory_watch.begin() / BYTES_PER_MB)
             self._ready.set()
         # Everything loaded so far stays, so the garbage collector need not look at it again.
         gc.freeze()
@@ -189,6 +187,10 @@ class Service:
         )
         if gone:
             log.info("forgot %d idle sessions", gone)
+
+    async def _watch_memory(self) -> None:
+        if self.is_ready:
+            await self.in_thread(None, self._memory_watch.look)
 
     async def _look_after_jobs(self) -> None:
         self.baseline_jobs.look_after()

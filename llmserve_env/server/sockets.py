@@ -82,10 +82,16 @@ class Connection:
     """One client's session."""
 
     def __init__(
-        self, websocket: WebSocket, environment: LLMServeEnvironment, ask_mcp: AskMcp, client: Client, rates: Rates
+        self,
+        websocket: WebSocket,
+        environment: LLMServeEnvironment,
+        ask_mcp: AskMcp,
+        client: Client,
+        rates: Rates,
+        note_error: Callable[[], None],
     ) -> None:
         self._websocket, self._environment, self._ask_mcp = websocket, environment, ask_mcp
-        self._rates, self.client = rates, client
+        self._rates, self._note_error, self.client = rates, note_error, client
         self.last_message_at_s = asyncio.get_running_loop().time()
 
     async def serve(self) -> None:
@@ -113,13 +119,12 @@ class Connection:
     async def _paced_answer(self, text: str) -> str | None:
         """The answer to a message, not before the client's rate limit allows one; None when the client closes."""
         changes = _remembered_action(text) if len(text) <= MAX_REMEMBERED_CHARS else _plain_action(text)
-        limit = self._rates.others if changes is None else self._rates.steps
-        while (wait_s := limit.wait_s(self.client.address)) > 0.0:
-            await asyncio.sleep(wait_s)
         if changes is None:
-            # Others have their turn before a message that may take long.
-            await asyncio.sleep(0)
-        return (changes is not None and self._quick_answer(changes)) or await self._answer(text)
+            await self._rates.others.turn(self.client.address)
+            return await self._answer(text)
+        while (wait_s := self._rates.steps.wait_s(self.client.address)) > 0.0:
+            await asyncio.sleep(wait_s)
+        return self._quick_answer(changes) or await self._answer(text)
 
     def _quick_answer(self, changes: Changes) -> str | None:
         """The answer to a plain step of a running simulation; None for one that does more or would have to wait."""
@@ -147,6 +152,7 @@ class Connection:
             return error_frame(WSErrorCode.EXECUTION_ERROR, str(error))
         except Exception:
             log.exception("unexpected error on a WebSocket")
+            self._note_error()
             return error_frame(WSErrorCode.EXECUTION_ERROR, INTERNAL_ERROR)
 
     async def _handle(self, message: dict[str, Any]) -> str | None:
@@ -162,6 +168,7 @@ class Connection:
                 WSStateMessage(**message)
                 response = WSStateResponse(data=(await environment.state_async()).model_dump())
             case "mcp":
+                await self._rates.plays.turn(self.client.address)
                 response = WSMCPResponse(data=await self._ask_mcp(WSMCPMessage(**message).data, self.client))
             case "close":
                 WSCloseMessage(**message)
@@ -188,13 +195,14 @@ class Sockets:
 
     async def endpoint(self, websocket: WebSocket) -> None:
         """Serve one connection."""
-        if "session_id" in websocket.query_params:
-            await self._service.until_ready()
-            await self._openenv(websocket.scope, websocket.receive, websocket.send)
-            return
-        await websocket.accept()
         settings = self._service.settings
         client = identify(websocket.scope, settings.trusted_hops)
+        if "session_id" in websocket.query_params:
+            await self._service.until_ready()
+            paced = self._service.rates.others.paced(websocket.receive, client.address)
+            await self._openenv(websocket.scope, paced, websocket.send)
+            return
+        await websocket.accept()
         counts = (
             (self.num_open, settings.max_websockets),
             (self._open_of[client.address], settings.max_websockets_per_client),
@@ -204,7 +212,8 @@ class Sockets:
                 await self._refuse(websocket, count, limit)
                 return
         environment = self._environment(client)
-        connection = Connection(websocket, environment, self._ask_mcp, client, self._service.rates)
+        note_error = self._service.operations.errors.inc
+        connection = Connection(websocket, environment, self._ask_mcp, client, self._service.rates, note_error)
         self._open.add(connection)
         self._open_of[client.address] += 1
         try:

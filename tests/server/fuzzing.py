@@ -1,4 +1,7 @@
-"""Requests made up from the OpenAPI document: `python -m tests.server.fuzzing 1000`, so many per operation."""
+"""Requests made up from the OpenAPI document, and made-up messages for `/mcp` and the WebSockets.
+
+`python -m tests.server.fuzzing 1000` makes so many per operation and per kind of message.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from schemathesis.core.result import Ok
 
 from llmserve_env.server.application import create_app
 from tests.server.conftest import settings as server_settings
+from tests.server.fuzzing_messages import DOORS, fuzz_messages
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 MAX_LIVE_SESSIONS = 8
@@ -59,6 +63,10 @@ def main() -> None:
     asked = sum(sum(answered.values()) for answered in found.values())
     good = sum(answered[200] for answered in found.values())
     print(f"{len(found)} operations, {asked:,} requests: {good:,} answered with 200, the others refused, none with 500")
+    for door in DOORS:
+        answered = fuzz_messages(door, requests)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in answered.most_common())
+        print(f"{door}, {answered.total():,} messages: {counts}; none with an unexpected error")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from llmserve_env.server.housekeeping import repeat
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.store import SessionStore, open_store
 from tests.server.conftest import settings
-from tests.server.postgres import Cluster, programs
+from tools.postgres import Cluster, programs
 
 HERE = Client("testclient")
 TIMEOUT_S = 60.0

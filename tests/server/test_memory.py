@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from contextlib import ExitStack
 from functools import partial
 
@@ -13,6 +16,7 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.server.application import create_app
 from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode, Packed, Recipe
+from llmserve_env.server.memory_watch import EPISODE_SHARE, HIGH_SHARE, MIN_EPISODE_BYTES, MemoryWatch
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from tests.server.conftest import settings
 
@@ -117,3 +121,78 @@ def test_many_sessions_and_sockets_share_the_budget_and_nobody_notices() -> None
         for socket in sockets:
             socket.send_json({"type": "state"})
             assert socket.receive_json()["data"]["step_count"] == 3
+
+
+KEPT_AMONG_FREED = """
+import sys
+import numpy as np
+from llmserve_env.server.process import map_large_blocks, resident_bytes
+if sys.argv[1] == "mapped":
+    map_large_blocks()
+np.ones(2_000_000)
+large, kept = [], []
+for _ in range(300):
+    large.append(np.ones(125_000))
+    kept.append(bytearray(6_000))
+occupied = resident_bytes()
+large.clear()
+print((occupied - resident_bytes()) / 300e6)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other habits")
+def test_memory_of_episodes_goes_back_to_the_system_although_small_blocks_lie_between_them() -> None:
+    freed = {
+        how: float(subprocess.check_output([sys.executable, "-c", KEPT_AMONG_FREED, how])) for how in ("mapped", "not")
+    }
+    assert freed["mapped"] > 0.9
+    assert freed["not"] < 0.5, "glibc does by itself what is done here"
+
+
+class Process:
+    """A process that occupies what its episodes take, and something else beside them."""
+
+    def __init__(self, memory: EpisodeMemory, other_bytes: int) -> None:
+        self._memory, self.other_bytes, self.times_given_back = memory, other_bytes, 0
+
+    def resident(self) -> int:
+        return self.other_bytes + self._memory.num_bytes
+
+    def give_back(self) -> None:
+        self.times_given_back += 1
+
+
+def test_episodes_give_way_when_the_process_nears_its_limit_and_come_back_afterwards() -> None:
+    limit_bytes = 400_000_000
+    memory = EpisodeMemory(limit_bytes)
+    process = Process(memory, other_bytes=100_000_000)
+    watch = MemoryWatch(memory, limit_bytes, process.resident, process.give_back)
+    full_bytes = watch.begin()
+    assert full_bytes == int(EPISODE_SHARE * 300_000_000)
+    episodes = [
+        held(memory, seed) for seed in range(int(0.7 * full_bytes / started("bursty_workload", 1, 1).num_bytes))
+    ]
+    watch.look()
+    assert (memory.budget_bytes, process.times_given_back) == (full_bytes, 0)
+    process.other_bytes = 300_000_000
+    watch.look()
+    assert process.resident() <= HIGH_SHARE * limit_bytes
+    assert process.times_given_back > 0 < memory.num_packed
+    process.other_bytes = 100_000_000
+    for _ in range(20):
+        watch.look()
+    assert memory.budget_bytes == full_bytes
+    for seed, one in enumerate(episodes[:3]):
+        with one.use() as episode:
+            assert state_of(episode) == state_of(started("bursty_workload", seed, 5))
+
+
+def test_a_small_rest_is_left_to_the_episodes_whatever_else_takes_the_memory() -> None:
+    memory = EpisodeMemory(400_000_000)
+    process = Process(memory, other_bytes=900_000_000)
+    watch = MemoryWatch(memory, 400_000_000, process.resident, process.give_back)
+    watch.begin()
+    watch.look()
+    assert memory.budget_bytes == MIN_EPISODE_BYTES
+    with held(memory, 1).use() as episode:
+        assert episode.step_count == 5

@@ -12,9 +12,9 @@ from llmserve_env.errors import ConfigError
 from llmserve_env.models import ServeAction
 from llmserve_env.server.sessions import Sessions
 from llmserve_env.server.store import open_store
-from tests.server.postgres import postgres, programs
 from tests.server.running import RunningServer
 from tests.server.test_stores import HERE, stepped
+from tools.postgres import postgres, programs
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,7 +17,7 @@ from llmserve_env.server.sqlite_store import SQLiteStore
 from llmserve_env.server.store import SessionRecord, SessionStore, open_store
 from llmserve_env.server.store_limits import StoreLimits
 from llmserve_env.tasks.catalog import load_task
-from tests.server.postgres import postgres, programs
+from tools.postgres import postgres, programs
 
 TASK = load_task("static_workload")
 WANTED = {"batch_cap": 96, "kv_budget_fraction": 0.1 + 0.2, "priority_routing": True}

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, where the machine has its programs."""
+"""A throwaway PostgreSQL for tests and benchmarks, where the machine has its programs."""
 
 from __future__ import annotations
 
