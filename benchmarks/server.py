@@ -53,10 +53,15 @@ class Served:
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def resident_mb(self) -> float:
+        """Memory that it occupies now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
 
 @contextmanager
-def serving(module: str, *arguments: str) -> Iterator[Served]:
-    """Start a server; sessions go to a file of their own."""
+def serving(module: str, *arguments: str, **chosen: str) -> Iterator[Served]:
+    """Start a server, with these variables; sessions go to a file of their own."""
     limited = ("REQUESTS_PER_S", "STEPS_PER_S", "EXPENSIVE_PER_MIN")
     variables = {f"LLMSERVE_{name}": "0" for name in limited}
     with tempfile.TemporaryDirectory() as folder:
@@ -68,6 +73,7 @@ def serving(module: str, *arguments: str) -> Iterator[Served]:
                 "LLMSERVE_DATA_DIR": folder,
                 "LLMSERVE_LOG_REQUESTS": "false",
                 "LLMSERVE_OPENENV_CONSOLE": "false",
+                **chosen,
             },
             stderr=subprocess.PIPE,
             text=True,
