@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SETTLE_S = 6.0
@@ -99,10 +99,14 @@ class ChaosServer:
 
     def disk_mb(self) -> float:
         """Size of everything in its folder."""
-        sizes = []
-        for path in self.folder.rglob("*"):
-            try:
-                sizes.append(path.stat().st_size)
-            except OSError:  # it has been removed in the meantime
-                continue
-        return sum(sizes) / 1e6
+        return size_mb(self.folder)
+
+
+def size_mb(folder: Path) -> float:
+    """Size of all files in a folder."""
+    sizes = []
+    for path in folder.rglob("*"):
+        # It may have been removed in the meantime.
+        with suppress(OSError):
+            sizes.append(path.stat().st_size)
+    return sum(sizes) / 1e6

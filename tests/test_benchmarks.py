@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks import live_server, profile_errors, server
+from benchmarks import chaos, crowd, live_server, profile_errors, server, soak
 
 PHASE = {"rate_rps": 5.0, "requests": 100}
 ERRORS = {"throughput_tps": 0.05, "ttft_ms": -0.25, "e2e_ms": 0.1, "itl_ms": 0.5}
@@ -59,3 +59,46 @@ def test_the_server_is_held_to_its_bars() -> None:
 def test_every_tier_is_held_to_points_that_its_fit_has_not_seen() -> None:
     shown = profile_errors.held_out().splitlines()
     assert [line.split(" | ")[1] for line in shown[2:5]] == ["FP16", "INT8", "INT4"]
+
+
+def test_a_crowd_is_held_to_its_bars() -> None:
+    def found(ratio: float, resident_mb: int) -> dict[str, Any]:
+        row = {"steps_per_s": {"50": 1000, "500": 700}, "ratio": ratio, "errors": 0}
+        sockets = {"open": 1000, "before_mb": 400, "resident_mb": resident_mb, "errors": 0}
+        return {"stepping": {"bursty_workload": row}, "websockets": sockets}
+
+    assert crowd.missed(found(0.6, 1_999)) == []
+    assert crowd.missed(found(0.59, 2_000)) == [
+        "bursty_workload: 500 sessions step at 0.59 of the rate of 50",
+        "2000 MB with 1000 WebSockets",
+    ]
+    assert "| `bursty_workload` | 1,000 | 700 | 0.60 |" in crowd.as_text(found(0.6, 1_999))
+
+
+def day(last_quarter_mb: float) -> dict[str, Any]:
+    samples = [
+        {"hour": float(hour), "resident_mb": 500.0, "descriptors": 30.0, "threads": 20.0, "disk_mb": 5.0}
+        for hour in range(24)
+    ]
+    samples[23]["resident_mb"] = last_quarter_mb
+    return {"hours": 24.0, "done": {"HTTP sessions": 7}, "steps": 9, "quarters": soak.quarters(samples, 24.0)}
+
+
+def test_what_grows_over_a_day_is_named() -> None:
+    assert soak.missed(day(525.0)) == []
+    assert soak.missed(day(526.0)) == ["resident_mb grew from 500 to 526, by more than 25"]
+    assert soak.missed(day(700.0))[1] == "resident_mb 700 of 700"
+    assert "| memory, MB | 500 | 500 | 500 | 525 | 25 |" in soak.as_text(day(525.0))
+
+
+def test_a_run_of_chaos_names_what_was_lost() -> None:
+    quiet: dict[str, Any] = {
+        **dict.fromkeys(("lost_or_different", "honest_refused", "unhealthy", "tried"), ()),
+        **dict.fromkeys(("answers_500", "unexpected_errors"), 0),
+        **dict.fromkeys(("health_max_ms", "step_p99_ms", "resident_mb", "disk_mb"), 1.0),
+    }
+    assert chaos.missed(quiet) == []
+    assert chaos.missed({**quiet, "unexpected_errors": 1, "disk_mb": 50.0}) == [
+        "1 unexpected errors in the server's own count",
+        "50.0 MB on disk of 50",
+    ]

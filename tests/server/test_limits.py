@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from llmserve_env.server.application import create_app
-from llmserve_env.server.limits import RateLimit, retry_after
+from llmserve_env.server.limits import MAX_CLIENTS, RateLimit, retry_after
 from tests.server.conftest import settings
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -108,6 +108,14 @@ def test_a_bucket_refills_with_time_and_clients_do_not_share_it() -> None:
     now[0] = 0.5
     assert limit.wait_s("a") == 0.0
     assert retry_after(0.2) == "1"
+
+
+def test_only_so_many_clients_are_remembered() -> None:
+    limit = RateLimit(per_s=1.0, burst=1.0, clock=lambda: 0.0)
+    assert [limit.wait_s("first") for _ in range(2)] == [0.0, 1.0]
+    for number in range(MAX_CLIENTS):
+        limit.wait_s(f"client {number}")
+    assert limit.wait_s("first") == 0.0
 
 
 def test_request_ids_are_echoed_or_made(client: TestClient) -> None:

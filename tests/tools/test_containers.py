@@ -51,3 +51,9 @@ def test_ports_are_published_on_this_machine_only() -> None:
 def test_there_is_no_default_password() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"\$\{POSTGRES_PASSWORD(:.)", text)) == {":?"}
+
+
+def test_the_base_image_can_be_pinned_by_its_digest_for_every_stage() -> None:
+    stages = [argument for name, argument in instructions(DOCKERFILE) if name == "FROM"]
+    assert [stage.split()[0] for stage in stages] == ["${BASE}", "${BASE}"]
+    assert "--build-arg BASE=" in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
