@@ -72,6 +72,9 @@ def candidate_plans(task: Task, here: Array, base: Array, margins: Sequence[floa
     singles = [{name: 1.0 - float(named(stay)[name])} for name in SWITCHES if name in active]
     cap = KNOB["batch_cap"]
     singles += [{cap.name: min(2.0 * float(named(stay)[cap.name]), cap.high)}]
+    if "token_budget" in active:
+        budget = task.knob_table[KNOB["token_budget"].column]
+        singles += [{budget.name: level} for level in budget.levels if level != named(stay)[budget.name]]
     found += [(_with(stay, **changes), stay, margins[0]) for changes in singles]
     return _written_out(found, margins[0], num_steps)
 

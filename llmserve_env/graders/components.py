@@ -7,7 +7,8 @@ docs/metrics.md has the formulas.
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,7 +25,7 @@ MOVED_BY = {"memory": MEMORY_KNOB}
 SAVINGS = ("cost", "memory")
 
 
-def per_step(terms: Array) -> dict[str, Array]:
+def per_step(terms: Array | Mapping[str, Any]) -> dict[str, Array]:
     """Components of each window that are means over the episode: all but stability."""
     return {
         "throughput": terms["throughput"],

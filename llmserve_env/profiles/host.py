@@ -30,9 +30,9 @@ class BatchTime(_Part):
     base_ms: Milliseconds
     per_sequence_ms: Milliseconds = 0.0
 
-    def costs(self) -> HostTime:
-        """In the engine's picoseconds."""
-        return HostTime(ms_to_ps(self.base_ms), ms_to_ps(self.per_sequence_ms))
+    def costs(self, scale: float = 1.0) -> HostTime:
+        """In the engine's picoseconds; `scale` times as long."""
+        return HostTime(ms_to_ps(scale * self.base_ms), ms_to_ps(scale * self.per_sequence_ms))
 
 
 class TokenTimes(_Part):
@@ -78,16 +78,17 @@ class Host(_Part):
     products: dict[str, TokenTimes] = Field(default_factory=dict)
     """GPU time of the engine's matrix products beyond the profile's, by the name of the tier."""
 
-    def costs(self) -> HostCosts:
-        """In the engine's picoseconds."""
+    def costs(self, scale: float = 1.0) -> HostCosts:
+        """In the engine's picoseconds; `scale` times as long, for a slower or faster CPU."""
         return HostCosts(
-            front_end_ps=ms_to_ps(self.front_end_ms),
-            answer_ps=ms_to_ps(self.answer_ms),
-            full_graph=self.full_graph.costs(),
-            piecewise_graph=self.piecewise_graph.costs(),
-            no_graph=self.no_graph.costs(),
-            per_admission_ps=ms_to_ps(self.per_admission_ms),
-            output=self.output.costs(),
+            front_end_ps=ms_to_ps(scale * self.front_end_ms),
+            answer_ps=ms_to_ps(scale * self.answer_ms),
+            full_graph=self.full_graph.costs(scale),
+            piecewise_graph=self.piecewise_graph.costs(scale),
+            no_graph=self.no_graph.costs(scale),
+            per_admission_ps=ms_to_ps(scale * self.per_admission_ms),
+            output=self.output.costs(scale),
+            # Sampling runs on the GPU.
             sampling=self.sampling.costs(),
         )
 

@@ -1,4 +1,4 @@
-"""Tasks drawn at random, for training that should carry over: the same task varied, or traffic, fleet and SLOs anew.
+"""Tasks drawn at random, for training that should carry over: the same task perturbed or varied, or everything anew.
 
 Loads are drawn as shares of what the fleet can serve at FP16, by a rough estimate from the costs of two iterations, so
 that few drawn tasks are idle or hopeless. Drawn tasks have no file and cannot be graded.
@@ -17,6 +17,7 @@ from llmserve_env.tasks.defaults import MEMORY_UTILISATION
 from llmserve_env.tasks.task import Task, parse_task
 from llmserve_env.tasks.variants import with_changes
 from llmserve_env.units import PS_PER_S, bytes_to_gb
+from llmserve_env.workloads.arrivals import WARMUP_S
 
 PROFILES = ("a100-40gb.llama-3-8b", "a100-80gb.llama-3-8b", "h100-80gb.llama-3-8b", "h200-141gb.llama-3-8b")
 DRAWN_TIERS = ("FP16", "INT8", "INT4")
@@ -30,6 +31,31 @@ BATCH = 64
 USUAL_TOKENS = (512.0, 150.0)
 """Prompt and output by which two GPUs are compared."""
 Rng = np.random.Generator
+
+
+def perturbed(task: Task, rng: Rng) -> Task:
+    """The same task with somewhat other traffic and another CPU beside the GPU, as a live engine may turn out."""
+    workload = task.workload.model_dump(by_alias=True)
+    sources = [{**source, "arrivals": _perturbed_arrivals(source["arrivals"], rng)} for source in workload["sources"]]
+    return with_changes(
+        task,
+        workload={"sources": sources, "rate_scale": task.workload.rate_scale * log_uniform(rng, 0.85, 1.15)},
+        deployment={"host_time_scale": task.deployment.host_time_scale * log_uniform(rng, 0.7, 1.4)},
+    )
+
+
+def _perturbed_arrivals(arrivals: dict[str, Any], rng: Rng) -> dict[str, Any]:
+    """Rates and times of one source, each stretched by a factor of its own."""
+    rates, times = log_uniform(rng, 0.85, 1.2), log_uniform(rng, 0.8, 1.25)
+    stretched = {
+        name: value * (rates if name.endswith("_rps") else times)
+        for name, value in arrivals.items()
+        if name.endswith(("_rps", "_s")) and isinstance(value, float | int)
+    }
+    if "first_s" in stretched:
+        # A recurring event leaves the start of an episode quiet.
+        stretched["first_s"] = max(stretched["first_s"], WARMUP_S + stretched["jitter_s"])
+    return {**arrivals, **stretched}
 
 
 def varied(task: Task, rng: Rng) -> Task:

@@ -61,6 +61,8 @@ class DeploymentSpec(GrowingPart):
     prefix_caching: bool = False
     host: Annotated[str, Field(strict=True, min_length=1, max_length=4096)] | None = None
     """The CPU beside the GPU: a shipped name, or the path of a `.json` host; not given, the GPU alone takes time."""
+    host_time_scale: Positive = 1.0
+    """Times of the host as multiples of those in its file: below 1 for a faster CPU."""
     async_scheduling: bool | None = None
     """Schedule an iteration while the one before it runs; not given, on where there is a host, as in vLLM."""
     waiting_room: tuple[Count, ...]
@@ -76,6 +78,7 @@ class DeploymentSpec(GrowingPart):
         "gpu_memory_utilization",
         "price_usd_per_hour",
         "host",
+        "host_time_scale",
         "async_scheduling",
         "warm_up_at_cap",
     )

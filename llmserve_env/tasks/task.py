@@ -254,7 +254,7 @@ class Task(Part):
             max_model_len=spec.max_model_len,
             prefix_caching=spec.prefix_caching,
             async_scheduling=spec.schedules_ahead,
-            host=NO_HOST if host is None else host.costs(),
+            host=NO_HOST if host is None else host.costs(spec.host_time_scale),
             waiting_room=room[:MAX_CLASSES],
             bring_up_ps=s_to_ps(spec.bring_up_s),
             restart_overhead_ps=s_to_ps(spec.restart_overhead_s),

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from llmserve_env.agents.policy import GENERALIST
 from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.errors import ConfigError
-from llmserve_env.tasks.randomisation import drawn, varied
+from llmserve_env.tasks.randomisation import drawn, perturbed, varied
 from llmserve_env.tasks.task import Task
 
 DRAWING_STREAM = 1
@@ -50,6 +50,9 @@ class HyperParameters(BaseModel):
     """Whether the policy is told the task's promises, prices and fleet."""
     num_drawn_tasks: Annotated[int, Field(ge=0)] = 0
     """Tasks with randomised traffic, fleets and SLOs that are played besides the named ones, one episode each."""
+
+    num_perturbed_tasks: Annotated[int, Field(ge=0)] = 0
+    """The named tasks with perturbed traffic and host times that are played besides them, one episode each."""
 
     @property
     def format(self) -> PolicyFormat:
@@ -93,11 +96,12 @@ def hyper_parameters(name: str, overrides: Mapping[str, Any], path: Path | None 
 
 
 def drawn_tasks(run: TrainingRun) -> list[Task]:
-    """The randomised tasks of a run: every third one varies a named task, the others are drawn anew."""
+    """The randomised tasks of a run: named ones perturbed; of the drawn ones every third varies a named task."""
     rng = np.random.default_rng(np.random.SeedSequence((run.seed, DRAWING_STREAM)))
-    count = run.hyper_parameters.num_drawn_tasks
-    named = [run.tasks[i // 3 % len(run.tasks)] for i in range(count)]
-    return [varied(task, rng) if i % 3 == 0 else drawn(rng) for i, task in enumerate(named)]
+    h, num_named = run.hyper_parameters, len(run.tasks)
+    named = [run.tasks[i // 3 % num_named] for i in range(h.num_drawn_tasks)]
+    found = [varied(task, rng) if i % 3 == 0 else drawn(rng) for i, task in enumerate(named)]
+    return found + [perturbed(run.tasks[i % num_named], rng) for i in range(h.num_perturbed_tasks)]
 
 
 def run_name(tasks: tuple[Task, ...]) -> str:

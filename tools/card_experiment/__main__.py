@@ -1,4 +1,4 @@
-"""Play policies on a live engine (`play`), and compare what happened with the simulator (`report`)."""
+"""Play policies on a live engine (`play`), measure what steering costs it (`overhead`), compare with the simulator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tools.card_experiment.engines import ENGINES
 from tools.card_experiment.policies import POLICIES
 from tools.card_experiment.records import load
 
-HOST = "xeon-h200-vllm-0.26"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the two commands."""
@@ -24,11 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     play.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     play.add_argument("--windows", type=int, help="per episode (default: the task's)")
     play.add_argument("--model", type=Path, help="folder of the model, where the engine does not bring one")
-    play.add_argument("--out", type=Path, required=True)
+    play.add_argument("--limit-s", type=float, help="begin no episode that would end later than this after the start")
+    play.add_argument("--out", type=Path, required=True, help="episodes that it holds are not played again")
     play.set_defaults(run_command=play_all)
+    overhead = commands.add_parser("overhead", help="measure what the plug-in adds to iterations")
+    overhead.add_argument("--engine", choices=sorted(ENGINES), required=True)
+    overhead.add_argument("--model", type=Path, help="folder of the model, where the engine does not bring one")
+    overhead.add_argument("--out", type=Path, required=True)
+    overhead.set_defaults(run_command=measure_overhead)
     report = commands.add_parser("report", help="compare with the simulator; the table of docs/card.md")
     report.add_argument("--source", type=Path, required=True, help="folder that `play` wrote")
-    report.add_argument("--host", help=f"host profile (default: {HOST} for the h200, none for the cpu)")
+    report.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the scores and one seed")
     report.add_argument("--json", action="store_true")
     report.set_defaults(run_command=report_all)
     asked = parser.parse_args(arguments)
@@ -52,7 +56,15 @@ def play_all(asked: argparse.Namespace) -> None:
         out,
         windows=asked.windows,
         model=asked.model.resolve() if asked.model else None,
+        limit_s=asked.limit_s,
     )
+
+
+def measure_overhead(asked: argparse.Namespace) -> None:
+    """`overhead`."""
+    from tools.card_experiment.overhead import as_text, measure
+
+    print(as_text(measure(ENGINES[asked.engine], asked.out.resolve(), asked.model.resolve() if asked.model else None)))
 
 
 def report_all(asked: argparse.Namespace) -> None:
@@ -69,10 +81,14 @@ def report_all(asked: argparse.Namespace) -> None:
             f"{asked.source} mixes engines {sorted(engines)} or lengths {sorted(windows)}; report one of each"
         )
     (engine,), (length,) = engines, windows
-    plan = ENGINES[engine]
-    found = compare(task_of(plan, length), plan, records, asked.host or (HOST if engine == "h200" else None))
-    seeds = {record.key[1] for record in records}
+    plan, seeds = ENGINES[engine], {record.key[1] for record in records}
+    task = task_of(plan, length)
+    found = compare(task, plan, records)
     print(as_json(found) if asked.json else as_markdown(found, len(seeds)))
+    if asked.plot is not None:
+        from tools.card_experiment.plot import draw
+
+        draw(found, task, records, asked.plot)
 
 
 if __name__ == "__main__":

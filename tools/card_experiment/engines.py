@@ -21,6 +21,8 @@ class EnginePlan:
     environment: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """What `vllm serve` would have set on this machine."""
+    overhead_batches: tuple[tuple[int, int], ...] = ((8, 240),)
+    """Sequences and output tokens of the batches on which the plug-in's cost is measured."""
 
 
 ENGINES = {
@@ -39,6 +41,7 @@ ENGINES = {
         {"VLLM_USE_FLASHINFER_SAMPLER": "0"},
         # On a GPU of this size vLLM takes 8,192 tokens and 1,024 sequences, which this traffic never reaches.
         {"batch_cap": 512, "token_budget": 8_192, "kv_budget_fraction": 1.0, "priority_routing": False},
+        ((64, 1_600), (256, 1_200)),
     ),
     "cpu": EnginePlan(
         TINY_SERVER,

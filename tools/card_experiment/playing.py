@@ -19,10 +19,10 @@ from llmserve_env.env.episode import Episode, PlayedEpisode
 from llmserve_env.errors import ConfigError
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.task import Task
-from llmserve_env.tasks.variants import with_changes
+from llmserve_env.tasks.variants import at_rate, with_changes
 from tools.card_experiment.engines import EnginePlan
 from tools.card_experiment.policies import policy_of
-from tools.card_experiment.records import save
+from tools.card_experiment.records import is_kept, save
 
 UNLIMITED: dict[str, Any] = {
     "max_requests_per_step": 10**6,
@@ -34,15 +34,18 @@ UNLIMITED: dict[str, Any] = {
     "request_timeout_s": 3_600.0,
 }
 """The engine is ours: nothing is cut, or the two columns would not be of the same requests."""
+WARM_RATE, WARM_WINDOWS = 4.0, 16
+MARGIN_S = 5.0
+"""Beyond the length of an episode, for its beginning and end."""
 
 
-def start(plan: EnginePlan, folder: Path, model: Path | None) -> InProcessEngine:
+def start(plan: EnginePlan, folder: Path, model: Path | None, **options: Any) -> InProcessEngine:
     """Start the engine of a plan."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", **plan.environment}
     arguments = {**plan.arguments, **({"model": str(model)} if model else {})}
     if "model" not in arguments:
         raise ConfigError("this engine needs --model, a folder that tools/tiny_model.py wrote")
-    return InProcessEngine(folder, **arguments)
+    return InProcessEngine(folder, **arguments, **options)
 
 
 def task_of(plan: EnginePlan, windows: int | None) -> Task:
@@ -57,23 +60,36 @@ def task_of(plan: EnginePlan, windows: int | None) -> Task:
 def play_live(engine: InProcessEngine, task: Task, policy: Agent, seed: int) -> tuple[PlayedEpisode, dict[str, Any]]:
     """Play one episode in real time; what happened, and what the engine says of itself."""
     settings = RealSettings(provider="vllm", spread_caps=False, **UNLIMITED)
-    backend = LiveBackend(task, settings, partial(InProcessProvider, engine))
+    # Nothing is recorded per iteration, which would slow the engine down.
+    backend = LiveBackend(task, settings, partial(InProcessProvider, engine, record_iterations=False))
     with Episode(task, backend=backend) as episode:
         episode.reset(seed)
         provider = backend.provider
         assert isinstance(provider, InProcessProvider)
-        before = provider.status()
+        before, began_s, began_cpu_s = provider.status(), time.monotonic(), time.process_time()
         policy.reset(task, [stream(seed, POLICY_STREAM)])
         while not episode.is_done:
             episode.step(policy.act(view_of(episode.batch, episode.step_count))[0])
         played = episode.played()
+        details = backend.details()["real"]
     after = provider.status()
     facts = {
         "num_blocks": after.num_blocks,
         "block_tokens": after.block_tokens,
+        "graph_max_tokens": after.graph_max_tokens,
         "preemptions": after.preemptions - before.preemptions,
+        "iterations": after.iterations - before.iterations,
+        "failures": details["failures"],
+        "not_sent": details["not_sent"],
+        "client_cpu_share": round((time.process_time() - began_cpu_s) / (time.monotonic() - began_s), 3),
     }
     return played, facts
+
+
+def warm_up(engine: InProcessEngine, task: Task, plan: EnginePlan) -> None:
+    """A short episode at several times the rate: whatever is slow the first time happens before the clock starts."""
+    short = with_changes(at_rate(task, WARM_RATE), steps=min(task.steps, WARM_WINDOWS))
+    play_live(engine, short, policy_of("vllm", plan.defaults), 0)
 
 
 def run(
@@ -85,30 +101,39 @@ def run(
     *,
     windows: int | None = None,
     model: Path | None = None,
+    limit_s: float | None = None,
 ) -> None:
-    """Play every policy on every seed. Policies alternate, so that a drift of the machine meets all of them."""
-    task = task_of(plan, windows)
+    """Play every policy on every seed that `out` does not hold yet; no episode is begun that would outlast the limit.
+
+    Policies alternate, so that a drift of the machine meets all of them. Each episode is kept as soon as it is over.
+    """
+    began_s, task = time.monotonic(), task_of(plan, windows)
+    missing = [(seed, name) for seed in seeds for name in policies if not is_kept(out, name, seed)]
     agents = {name: policy_of(name, plan.defaults) for name in policies}
+    for agent in agents.values():
+        # A policy without weights or constant is found before the engine is started.
+        agent.reset(task, [stream(0, POLICY_STREAM)])
+    if not missing:
+        print(f"{out} holds all {len(seeds) * len(policies)} episodes", flush=True)
+        return
     engine = start(plan, out / "control", model)
+    print(f"the engine started in {time.monotonic() - began_s:.0f} s", flush=True)
     try:
-        warm = with_changes(task, steps=min(task.steps, 10))
-        play_live(engine, warm, policy_of("vllm", plan.defaults), 0)
-        for seed in seeds:
-            for name, agent in agents.items():
-                began_s = time.monotonic()
-                played, facts = play_live(engine, task, agent, seed)
-                facts |= {
-                    "engine": engine_name,
-                    "policy": name,
-                    "seed": seed,
-                    "task": task.id,
-                    "task_version": task.version,
-                }
-                facts["vllm"] = import_module("vllm").__version__
-                save(out, facts, played)
-                print(
-                    f"{name} on seed {seed}: {len(played.requests)} requests, {time.monotonic() - began_s:.0f} s",
-                    flush=True,
-                )
+        warm_up(engine, task, plan)
+        for seed, name in missing:
+            episode_s = task.steps * task.window_s + MARGIN_S
+            if limit_s is not None and time.monotonic() - began_s + episode_s > limit_s:
+                print(f"stopped before {name} on seed {seed}: {limit_s:g} s are over; run again to go on", flush=True)
+                break
+            played, facts = play_live(engine, task, agents[name], seed)
+            facts |= {"engine": engine_name, "policy": name, "seed": seed, "task": task.id}
+            facts |= {"task_version": task.version, "vllm": import_module("vllm").__version__}
+            save(out, facts, played)
+            print(
+                f"{name} on seed {seed}: {len(played.requests)} requests, "
+                f"reward {played.trajectory.terms['reward'][: played.step_count].mean():.4f}, "
+                f"client {facts['client_cpu_share']:.0%} of a core, at {time.monotonic() - began_s:.0f} s",
+                flush=True,
+            )
     finally:
         engine.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.errors import ConfigError
 from llmserve_env.request_outcomes import RequestOutcomes
 
-WINDOW_TERMS = ("reward", "throughput", "slo", "latency", "violations", "cost", "ttft", "itl")
+WINDOW_TERMS = ("reward", "throughput", "slo", "latency", "violations", "cost", "memory", "ttft", "itl")
 WINDOW_METRICS = ("queue_depth", "active_requests", "kv_cache_occupancy", "throughput_tps", "busy_gpu_s")
 
 
@@ -31,10 +32,20 @@ class Record:
         return str(self.facts["policy"]), int(self.facts["seed"])
 
 
+def _stem(folder: Path, policy: str, seed: int) -> Path:
+    """An episode's files without their suffix; a policy of your own may be named by a path."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', policy)}_{seed}"
+
+
+def is_kept(folder: Path, policy: str, seed: int) -> bool:
+    """Whether a folder holds this episode; its facts are written last."""
+    return _stem(folder, policy, seed).with_suffix(".json").is_file()
+
+
 def save(folder: Path, facts: dict[str, Any], played: PlayedEpisode) -> Path:
     """Write an episode; its name says what it is."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"{facts['policy']}_{facts['seed']}"
+    stem = _stem(folder, facts["policy"], facts["seed"])
     n, trajectory = played.step_count, played.trajectory
     windows = {name: trajectory.terms[name][:n] for name in WINDOW_TERMS}
     windows |= {name: trajectory.metrics[name][:n] for name in WINDOW_METRICS}

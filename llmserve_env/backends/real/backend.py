@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -15,7 +15,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.backends.accounting import WindowBook
 from llmserve_env.backends.backend import Mode
 from llmserve_env.backends.real.arrivals import Arrivals
-from llmserve_env.backends.real.load import Happening, LoadPlayer
+from llmserve_env.backends.real.load import Event, Happening, LoadPlayer
 from llmserve_env.backends.real.provider import Applied, Gauges, Provider
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.spending import Budget
@@ -145,21 +145,27 @@ class LiveBackend:
             raise player.dead
         if self.stopped is not None:
             raise ProviderError(self.stopped)
-        for event in player.take_events(now_s):
-            number, at_ps = self._number[event.index], self._ps(event.at_s)
-            match event.what:
-                case Happening.TOKENS:
-                    self.book.tokens(number, at_ps, event.tokens)
-                case Happening.FINISHED:
-                    self.book.finish(number, at_ps)
-                case Happening.FAILED:
-                    self.book.reject(number, at_ps)
-                case Happening.ABANDONED:
-                    self.book.abandon(number, at_ps)
+        self._note(player.take_events(now_s))
         before, self._gauges = self._gauges, provider.gauges()
         length_ps = self._ps(now_s) - self._ps(self._closed_at_s)
         self.book.close_window(self._ps(now_s), counts=self._counts(before, length_ps), gauges=_readings(self._gauges))
         self._closed_at_s = now_s
+
+    def _note(self, events: Sequence[Event]) -> None:
+        """Enter events into the book, each kind at once: there are thousands of tokens in a window."""
+        for what in Happening:
+            found = [event for event in events if event.what is what]
+            numbers = [self._number[event.index] for event in found]
+            at_ps = [self._ps(event.at_s) for event in found]
+            match what:
+                case Happening.TOKENS:
+                    self.book.tokens(numbers, at_ps, [event.tokens for event in found])
+                case Happening.FINISHED:
+                    self.book.finish(numbers, at_ps)
+                case Happening.FAILED:
+                    self.book.reject(numbers, at_ps)
+                case Happening.ABANDONED:
+                    self.book.abandon(numbers, at_ps)
 
     def _counts(self, before: Gauges, length_ps: int) -> dict[str, int]:
         """What the engine counted in this window; a figure it does not report is 0."""

@@ -7,14 +7,18 @@ else. vLLM's engine core runs in a process of its own, as always.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from llmserve_env.backends.real import plugin
 from llmserve_env.backends.real.limiter import Limiter
@@ -29,10 +33,37 @@ HOST = "vllm"
 """Installed where the engine is, and no dependency of ours."""
 
 
+class Handover:
+    """Hands what arrives in the engine's loop over to a caller's, which is woken once for all of an iteration.
+
+    Waking it for every token would cost more CPU time than the engine's own front end.
+    """
+
+    def __init__(self, caller: asyncio.AbstractEventLoop) -> None:
+        self.caller = caller
+        self._arrived: deque[tuple[asyncio.Queue[Any], Any]] = deque()
+        self._is_due = False
+
+    def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
+        """Called in the engine's loop. An item for a caller that is gone is dropped: nobody waits for it."""
+        self._arrived.append((queue, item))
+        if not self._is_due and not self.caller.is_closed():
+            self._is_due = True
+            with contextlib.suppress(RuntimeError):
+                self.caller.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        # Cleared first: what is put from now on is delivered by this call or wakes the loop again.
+        self._is_due = False
+        while self._arrived:
+            queue, item = self._arrived.popleft()
+            queue.put_nowait(item)
+
+
 class InProcessEngine:
     """An `AsyncLLM` in an event loop and thread of its own, which serves one episode after the other."""
 
-    def __init__(self, folder: Path, **arguments: Any) -> None:
+    def __init__(self, folder: Path, *, scheduler: str = ASYNC_SCHEDULER, **arguments: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (STATUS, WANTED):
             (folder / name).unlink(missing_ok=True)
@@ -47,11 +78,12 @@ class InProcessEngine:
         self._thread.start()
         sampling = import_module(f"{HOST}.sampling_params")
         self._sampling, self._delta = sampling.SamplingParams, sampling.RequestOutputKind.DELTA
-        self._engine: Any = self.do(self._start(arguments), START_TIMEOUT_S)
+        self._handover: Handover | None = None
+        self._engine: Any = self.do(self._start(scheduler, arguments), START_TIMEOUT_S)
 
-    async def _start(self, arguments: dict[str, Any]) -> Any:
+    async def _start(self, scheduler: str, arguments: dict[str, Any]) -> Any:
         given = import_module(f"{HOST}.engine.arg_utils").AsyncEngineArgs(
-            skip_tokenizer_init=True, scheduling_policy="priority", scheduler_cls=ASYNC_SCHEDULER, **arguments
+            skip_tokenizer_init=True, scheduling_policy="priority", scheduler_cls=scheduler, **arguments
         )
         return import_module(f"{HOST}.v1.engine.async_llm").AsyncLLM.from_engine_args(given)
 
@@ -63,12 +95,19 @@ class InProcessEngine:
         """Empty the prefix cache, so that one episode does not warm up the next."""
         self.do(self._engine.reset_prefix_cache(), START_TIMEOUT_S)
 
-    async def tokens(self, name: str, prompt: list[int], output_tokens: int, priority: int) -> AsyncIterator[int]:
-        """Number of tokens each time some arrive. Runs in the caller's loop."""
+    async def tokens(
+        self, name: str, prompt: list[int], output_tokens: int, priority: int = 0, salt: str = ""
+    ) -> AsyncIterator[int]:
+        """Number of tokens each time some arrive; prompts share prefixes where their salt is the same.
+
+        Runs in the caller's loop.
+        """
         caller, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
-        task = asyncio.run_coroutine_threadsafe(
-            self._generate(name, prompt, output_tokens, priority, caller, arrived), self._loop
-        )
+        if self._handover is None or self._handover.caller is not caller:
+            self._handover = Handover(caller)
+        put = partial(self._handover.put, arrived)
+        given = {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
+        task = asyncio.run_coroutine_threadsafe(self._generate(name, given, output_tokens, priority, put), self._loop)
         try:
             while (found := await arrived.get()) is not None:
                 if isinstance(found, BaseException):
@@ -78,20 +117,19 @@ class InProcessEngine:
             task.cancel()
 
     async def _generate(
-        self, name: str, prompt: list[int], output_tokens: int, priority: int, caller: Any, arrived: Any
+        self, name: str, prompt: dict[str, Any], output_tokens: int, priority: int, put: Callable[[Any], None]
     ) -> None:
         options = self._sampling(
             max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False, output_kind=self._delta
         )
         last: Any = None
         try:
-            async for output in self._engine.generate({"prompt_token_ids": prompt}, options, name, priority=priority):
-                caller.call_soon_threadsafe(arrived.put_nowait, len(output.outputs[0].token_ids))
+            async for output in self._engine.generate(prompt, options, name, priority=priority):
+                put(len(output.outputs[0].token_ids))
         except Exception as error:
             last = error
         finally:
-            if not caller.is_closed():
-                caller.call_soon_threadsafe(arrived.put_nowait, last)
+            put(last)
 
     def close(self) -> None:
         """Stop the engine and its loop."""
@@ -111,6 +149,8 @@ class InProcessProvider(Steering):
     def __init__(self, engine: InProcessEngine, *, record_iterations: bool = True) -> None:
         super().__init__(engine.folder, record_iterations)
         self._engine = engine
+        # The cache is emptied between episodes, but not while blocks are withheld. A salt keeps them apart for certain.
+        self._salt = uuid4().hex
 
     def check(self) -> None:
         """The scheduler has said that it is there."""
@@ -139,7 +179,8 @@ class InProcessProvider(Steering):
         prompt = prompt_ids(call, self._vocabulary)
         priority = call.priority if self._by_priority else 0
         used = 0
-        async for count in self._engine.tokens(request_name(call), prompt, call.output_tokens, priority):
+        name = request_name(call)
+        async for count in self._engine.tokens(name, prompt, call.output_tokens, priority, self._salt):
             used += count
             yield Piece(count, call.prompt_tokens, used)
 
