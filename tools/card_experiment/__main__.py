@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llmserve_env.errors import ConfigError, LLMServeError
+from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from tools.card_experiment.engines import ENGINES
 from tools.card_experiment.policies import POLICIES
 from tools.card_experiment.records import load
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     play = commands.add_parser("play", help="play on the engine of this machine, in real time")
     play.add_argument("--engine", choices=sorted(ENGINES), required=True)
     play.add_argument("--policy", nargs="+", default=list(POLICIES), help=f"default: {' '.join(POLICIES)}")
-    play.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    play.add_argument("--seeds", type=int, nargs="+", default=list(REPORTED_SEEDS[:4]))
     play.add_argument("--windows", type=int, help="per episode (default: the task's)")
     play.add_argument("--model", type=Path, help="folder of the model, where the engine does not bring one")
     play.add_argument("--limit-s", type=float, help="begin no episode that would end later than this after the start")
