@@ -12,6 +12,7 @@ from llmserve_env.agents.agent import view_of
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.forecast import Forecast
 from llmserve_env.agents.plans import FIXED, Plans, candidate_plans
+from llmserve_env.backends.real.tasks import H200_LIVE, real_task
 from llmserve_env.engine.knobs import NAMES, default_knobs, named
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import EpisodeStateError
@@ -137,3 +138,10 @@ def test_the_forecast_finds_hypotheses_that_burst_when_the_traffic_does() -> Non
     from llmserve_env.agents.forecast import FORECAST_SEEDS
 
     assert all(schedule(task.workload, FORECAST_SEEDS[i]).is_burst[now - 1] for i in best)
+
+
+def test_plans_try_every_token_budget_of_a_task_that_offers_it() -> None:
+    task = real_task(H200_LIVE)
+    plans = candidate_plans(task, task.default_knobs, task.default_knobs, (0.1,), 4)
+    budget = task.knob_table[NAMES.index("token_budget")]
+    assert set(named(plans.knobs[0])["token_budget"]) == set(budget.levels)

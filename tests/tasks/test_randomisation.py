@@ -7,11 +7,12 @@ import pytest
 
 from llmserve_env.agents.constant import ConstantAgent
 from llmserve_env.agents.task_features import task_feature_names, task_vector
+from llmserve_env.backends.real.tasks import H200_LIVE, real_task
 from llmserve_env.env.spaces import ActionCodec, observation_space
 from llmserve_env.evaluation.play import play
 from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, load_task
 from llmserve_env.tasks.digest import task_digest
-from llmserve_env.tasks.randomisation import capacity_rps, drawn, varied
+from llmserve_env.tasks.randomisation import capacity_rps, drawn, perturbed, varied
 from llmserve_env.tasks.task import Task
 
 CORE = [load_task(name) for name in BENCHMARK]
@@ -34,6 +35,19 @@ def test_drawn_tasks_have_the_spaces_of_the_core_tasks_and_as_many_steps() -> No
         assert observation_space(task) == observation_space(CORE[0])
         assert task.steps == CORE[0].steps
         assert task_feature_names(task) == task_feature_names(CORE[0])
+
+
+def test_a_perturbed_task_keeps_its_promises_and_changes_its_traffic_and_host() -> None:
+    rng, task = np.random.default_rng(0), real_task(H200_LIVE)
+    found = [perturbed(task, rng) for _ in range(30)]
+    assert len({task_digest(one) for one in found}) == 30
+    for one in found:
+        assert ActionCodec(one).space == ActionCodec(task).space and one.reward == task.reward
+        assert one.workload.classes == task.workload.classes
+    scales = [one.deployment.host_time_scale for one in found]
+    assert min(scales) < 0.9 and max(scales) > 1.1
+    host = found[int(np.argmax(scales))].fleet.host
+    assert host.no_graph.base_ps == pytest.approx(max(scales) * task.fleet.host.no_graph.base_ps, rel=1e-6)
 
 
 def test_no_drawn_task_repeats_a_shipped_one() -> None:

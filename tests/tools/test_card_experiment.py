@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from llmserve_env.agents.constant import ConstantAgent, tuned_knobs
 from llmserve_env.backends.real.tasks import H200_LIVE, REAL_TASKS, real_task
 from llmserve_env.engine.knobs import KNOB, named
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.errors import ConfigError
+from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
+from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from llmserve_env.request_outcomes import Ending
+from llmserve_env.tasks.variants import with_changes
 from tools.card_experiment.__main__ import main
-from tools.card_experiment.comparison import compare, figures_of
+from tools.card_experiment.comparison import compare, figures_of, score_of
 from tools.card_experiment.engines import ENGINES
+from tools.card_experiment.overhead import as_text, overhead_of
 from tools.card_experiment.playing import task_of
 from tools.card_experiment.policies import POLICIES, policy_of
-from tools.card_experiment.records import load, save
+from tools.card_experiment.records import is_kept, load, save
 from tools.card_experiment.text import as_markdown
 
 PLAN = ENGINES["cpu"]
@@ -80,9 +86,9 @@ def test_both_columns_their_errors_and_their_order_are_reported(recorded: Path, 
 def test_an_engine_that_is_slower_than_the_simulator_shows_as_an_error(recorded: Path) -> None:
     records = load(recorded)
     task = task_of(PLAN, 6)
-    plain = compare(task, PLAN, records, None)
+    plain = compare(task, PLAN, records)
     slow = [replace(r, requests=replace(r.requests, ttft_ms=2.0 * r.requests.ttft_ms)) for r in records]
-    late = compare(task, PLAN, slow, None)
+    late = compare(task, PLAN, slow)
     for policy in plain.live:
         assert late.live[policy]["ttft_mean_ms"].mean == pytest.approx(2 * plain.live[policy]["ttft_mean_ms"].mean)
         assert late.errors[policy]["ttft_mean_ms"] < plain.errors[policy]["ttft_mean_ms"]
@@ -94,8 +100,62 @@ def test_a_request_is_good_only_if_it_keeps_both_promises() -> None:
     played = simulated("vllm", 1)
     promised = replace(played.requests, ttft_slo_ms=np.full(len(played.requests), 1e9))
     slow = replace(promised, tpot_slo_ms=np.full(len(played.requests), 1e-6))
-    assert figures_of(promised, 0.0, 6.0)["attainment"] == 1.0
-    assert figures_of(slow, 0.0, 6.0)["attainment"] < 0.2
+    figures = partial(figures_of, task_of(PLAN, 6), windows=played.trajectory.terms)
+    assert figures(promised)["attainment"] == 1.0
+    assert figures(slow)["attainment"] < 0.2
+
+
+def test_a_score_from_recorded_windows_is_the_score_of_the_episode() -> None:
+    task = real_task(H200_LIVE)
+    (played,) = play(policy_of("tuned", ENGINES["h200"].defaults), task, [1])
+    assert score_of(task, played.trajectory.terms) == pytest.approx(result_of("tuned", played).score)
+
+
+def test_the_trained_policy_beats_the_tuned_constant_in_the_simulator_also_beside_another_cpu() -> None:
+    for scale in (0.8, 1.0, 1.25):
+        task = with_changes(real_task(H200_LIVE), deployment={"host_time_scale": scale})
+        constant = ConstantAgent(tuned_knobs(real_task(H200_LIVE)))
+        rewards = [
+            np.mean([played.trajectory.terms["reward"].mean() for played in play(agent, task, REPORTED_SEEDS[-6:])])
+            for agent in (policy_of("ppo", ENGINES["h200"].defaults), constant)
+        ]
+        assert rewards[0] > rewards[1]
+
+
+def test_who_wins_is_said_with_the_gain_on_the_same_requests(tmp_path: Path, capsys: Any) -> None:
+    plan = ENGINES["h200"]
+    facts = {"engine": "h200", "task": H200_LIVE, "task_version": 1, "num_blocks": 56_000, "block_tokens": 16}
+    for policy in ("tuned", "ppo"):
+        for seed in (1, 2):
+            (played,) = play(policy_of(policy, plan.defaults), real_task(H200_LIVE), [seed])
+            save(tmp_path, {**facts, "policy": policy, "seed": seed, "graph_max_tokens": 512}, played)
+    assert main(["report", "--source", str(tmp_path), "--plot", str(tmp_path / "card.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "Gain of PPO over it, seed by seed: 0.0" in shown and "| ppo | score |" in shown
+    assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_episode_that_is_kept_is_not_played_again(recorded: Path, capsys: Any) -> None:
+    assert is_kept(recorded, "vllm", 1) and not is_kept(recorded, "vllm", 3)
+    # All of it is there, so no engine is started.
+    asked = ["--engine", "cpu", "--policy", "vllm", "static", "heuristic", "--seeds", "1", "2"]
+    assert main(["play", *asked, "--windows", "6", "--out", str(recorded)]) == 0
+    assert "holds all 6 episodes" in capsys.readouterr().out
+
+
+def test_a_policy_without_weights_is_refused_before_an_engine_is_started(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="tiny_server"):
+        main(["play", "--engine", "cpu", "--policy", "tuned", "--seeds", "1", "--out", str(tmp_path)])
+
+
+def test_the_cost_of_the_plug_in_is_found_although_iterations_grow() -> None:
+    grown_ms = [10.0 + 0.1 * i for i in range(21)]
+    blocks = [
+        {"is_steered": i % 2 == 1, "iteration_ms": ms * (1.02 if i % 2 == 1 else 1.0)} for i, ms in enumerate(grown_ms)
+    ]
+    found = overhead_of(blocks, sequences=64, is_recording=False)
+    assert found.added == pytest.approx(0.02) and found.low <= found.added <= found.high
+    assert "it adds +2.00%" in as_text([found])
 
 
 def test_an_empty_folder_is_refused_with_the_way_to_fill_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.training.settings import hyper_parameters, run_name
 
 
-@pytest.mark.parametrize("name", [*BENCHMARK, "generalist"])
+@pytest.mark.parametrize("name", [*BENCHMARK, "generalist", "h200_live"])
 def test_shipped_values_are_valid(name: str) -> None:
     h = hyper_parameters(name, {})
     assert h.num_envs * h.n_steps % h.batch_size == 0

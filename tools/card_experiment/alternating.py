@@ -51,7 +51,8 @@ class AlternatingScheduler(_plugin.SteeredAsyncScheduler):  # type: ignore[misc]
         if self._left == 0 and self._began_with == len(self.running):
             iteration_ms = 1e3 * (now_s - self._began_at_s) / BLOCK_ITERATIONS
             self._blocks.append({"is_steered": self._is_steered, "iteration_ms": iteration_ms})
-        if not self.running:
+        # An iteration that was scheduled ahead may end after the last request has.
+        if not self.running and self._blocks:
             write_json(self._folder / BLOCKS, {"blocks": self._blocks})
             self._blocks = []
         self._is_steered = not self._is_steered

@@ -21,7 +21,7 @@ class EnginePlan:
     environment: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """What `vllm serve` would have set on this machine."""
-    overhead_batches: tuple[tuple[int, int], ...] = ((8, 240),)
+    overhead_batches: tuple[tuple[int, int], ...] = ((8, 800),)
     """Sequences and output tokens of the batches on which the plug-in's cost is measured."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -38,3 +39,13 @@ def test_policies_are_played_on_a_live_engine_and_kept(tmp_path: Path) -> None:
         assert np.isfinite(record.requests.ttft_ms).sum() > 0 and record.facts["num_blocks"] > 100
         assert len(record.windows["reward"]) == 8
     assert main(["report", "--source", str(tmp_path / "out")]) == 0
+
+
+def test_the_cost_of_the_plug_in_is_measured_on_a_live_engine(tmp_path: Path) -> None:
+    engine = options(tmp_path)
+    command = [str(engine.python), "-m", "tools.card_experiment", "overhead", "--engine", "cpu"]
+    command += ["--model", str(engine.model), "--out", str(tmp_path / "out")]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    rows = json.loads((tmp_path / "out" / "overhead.json").read_text(encoding="utf-8"))
+    assert [row["is_recording"] for row in rows] == [False, True]
+    assert all(row["blocks"] >= 3 and row["own_ms"] > 0.0 and row["low"] <= row["added"] <= row["high"] for row in rows)
