@@ -5,8 +5,10 @@ Imported inside vLLM's process, and by the process that steers it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,30 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(content), encoding="utf-8")
     partial.replace(path)
+
+
+class StatusWriter:
+    """Writes the newest status in a thread of its own, so that no iteration waits for a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STATUS
+        self._newest: Status | None = None
+        self._wake = threading.Event()
+        threading.Thread(target=self._run, name="llmserve-status", daemon=True).start()
+
+    def say(self, status: Status) -> None:
+        """Replace what is to be written; returns at once."""
+        self._newest = status
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if (status := self._newest) is not None:
+                # A full disk or a removed folder must not end the reports of an engine that goes on serving.
+                with contextlib.suppress(OSError):
+                    write_json(self._path, asdict(status))
 
 
 def write_wanted(folder: Path, wanted: Wanted) -> None:

@@ -11,20 +11,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 from .control import (
     FOLDER_VARIABLE,
-    STATUS,
     TIMES_ATTRIBUTE,
     WANTED,
     Status,
+    StatusWriter,
     Wanted,
     read_wanted,
-    write_json,
 )
 from .versions import differences_of
 
@@ -53,6 +51,7 @@ class Steering:
         super().__init__(*args, **options)
         self._folder = Path(os.environ[FOLDER_VARIABLE])
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._status = StatusWriter(self._folder)
         self._cap = self._max_cap = int(getattr(self, self._version.cap_attribute))
         self._max_budget = self.max_num_scheduled_tokens
         speculative = self.vllm_config.speculative_config
@@ -211,7 +210,7 @@ class Steering:
             used_blocks=self._num_blocks - self._pool.get_num_free_blocks() - len(self._withheld),
             preemptions=self._preemptions,
         )
-        write_json(self._folder / STATUS, asdict(status))
+        self._status.say(status)
 
 
 class SteeredScheduler(Steering, Scheduler):  # type: ignore[misc]
