@@ -71,16 +71,22 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 class StatusWriter:
-    """Writes the newest status in a thread of its own, so that no iteration waits for a file."""
+    """Writes the newest status: at once, or in a thread of its own, so that no iteration waits for a file."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
         self._newest: Status | None = None
-        self._wake = threading.Event()
+        self._wake, self._lock = threading.Event(), threading.Lock()
         threading.Thread(target=self._run, name="llmserve-status", daemon=True).start()
 
-    def say(self, status: Status) -> None:
-        """Replace what is to be written; returns at once."""
+    def write(self, status: Status) -> None:
+        """Write now; an older status that still waits is dropped."""
+        with self._lock:
+            self._newest = None
+            write_json(self._path, asdict(status))
+
+    def write_soon(self, status: Status) -> None:
+        """Leave the writing to the thread."""
         self._newest = status
         self._wake.set()
 
@@ -88,10 +94,12 @@ class StatusWriter:
         while True:
             self._wake.wait()
             self._wake.clear()
-            if (status := self._newest) is not None:
-                # A full disk or a removed folder must not end the reports of an engine that goes on serving.
-                with contextlib.suppress(OSError):
-                    write_json(self._path, asdict(status))
+            with self._lock:
+                status, self._newest = self._newest, None
+                if status is not None:
+                    # A full disk or a removed folder must not end the reports of an engine that goes on serving.
+                    with contextlib.suppress(OSError):
+                        write_json(self._path, asdict(status))
 
 
 def write_wanted(folder: Path, wanted: Wanted) -> None:

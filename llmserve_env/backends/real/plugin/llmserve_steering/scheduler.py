@@ -98,8 +98,10 @@ class Steering:
         if self._log is not None and work:
             told = getattr(model_runner_output, TIMES_ATTRIBUTE, {})
             self._record({"start": started_at_s, "taken": taken_at_s, "end": ended_at_s, **told}, work)
-        if ended_at_s - self._said_at_s > STATUS_INTERVAL_S or not self.running:
+        if not self.running:
             self._say()
+        elif ended_at_s - self._said_at_s > STATUS_INTERVAL_S:
+            self._say(soon=True)
         return outputs
 
     def add_request(self, request: Any) -> None:
@@ -185,7 +187,8 @@ class Steering:
         mode = getattr(compilation.cudagraph_mode, "name", "NONE")
         return 0 if mode == "NONE" else int(compilation.max_cudagraph_capture_size or 0)
 
-    def _say(self) -> None:
+    def _say(self, *, soon: bool = False) -> None:
+        """Report; what was asked for, and an idle engine, at once: nothing waits for the file then."""
         self._said_at_s = time.monotonic()
         status = Status(
             generation=self._wanted.generation,
@@ -210,7 +213,7 @@ class Steering:
             used_blocks=self._num_blocks - self._pool.get_num_free_blocks() - len(self._withheld),
             preemptions=self._preemptions,
         )
-        self._status.say(status)
+        (self._status.write_soon if soon else self._status.write)(status)
 
 
 class SteeredScheduler(Steering, Scheduler):  # type: ignore[misc]
