@@ -47,7 +47,7 @@ LAYERS: dict[str, set[str]] = {
     "agents": _AGENTS,
     "evaluation": _EVALUATION,
     "pilot": _PLANNING,
-    "planning": _PLANNING,
+    "planning": _PLANNING | {"fleet"},
     "leaderboard": _PLANNING,
     "training": _PLANNING | {"gym_envs"},
     "models": _BASE | {"engine.costs", "engine.knob", "engine.knobs", "engine.tiers"},
