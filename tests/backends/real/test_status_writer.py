@@ -1,4 +1,4 @@
-"""What the plug-in reports: a status that is written at once is there, whatever waits to be written in the background."""
+"""What the plug-in reports: a status written at once is there, whatever waits to be written in the background."""
 
 from __future__ import annotations
 
