@@ -24,6 +24,7 @@ from llmserve_env.tasks.variants import with_changes
 from tools.card_experiment.__main__ import main
 from tools.card_experiment.comparison import compare, figures_of, score_of
 from tools.card_experiment.engines import ENGINES
+from tools.card_experiment.hosts import SCALES, rewards_of
 from tools.card_experiment.overhead import as_text, overhead_of
 from tools.card_experiment.playing import task_of
 from tools.card_experiment.policies import POLICIES, policy_of
@@ -167,3 +168,9 @@ def test_the_four_policies_are_planned_for_each_engine() -> None:
     assert POLICIES == ("vllm", "tuned", "heuristic", "ppo")
     for plan in ENGINES.values():
         assert set(plan.defaults) <= set(KNOB) and plan.task in REAL_TASKS
+
+
+def test_both_are_compared_beside_every_cpu() -> None:
+    plan = ENGINES["h200"]
+    found = rewards_of(real_task(H200_LIVE), plan, REPORTED_SEEDS[:2])
+    assert len(found) == 2 * len(SCALES) and all(len(rewards) == 2 for rewards in found.values())

@@ -2,7 +2,8 @@
 
 `python -m tools.card_experiment play` runs where the engine is and keeps what happened; `report` compares it with the
 simulator on any machine. Reading order: `engines` (what is started), `policies`, `playing`, `records` (what is kept),
-`comparison` (both columns and their differences), `text`.
+`comparison` (both columns and their differences), `text`, `plot`, `hosts`. `overhead` and `alternating` measure the
+plug-in's cost.
 
 The machine with the engine needs vLLM and, of our own dependencies, numpy, numba, scipy, pydantic, pydantic-settings,
 PyYAML, httpx, gymnasium and safetensors.

@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overhead.add_argument("--model", type=Path, help="folder of the model, where the engine does not bring one")
     overhead.add_argument("--out", type=Path, required=True)
     overhead.set_defaults(run_command=measure_overhead)
+    hosts = commands.add_parser("hosts", help="the tuned constant and PPO in the simulator, beside other CPUs")
+    hosts.set_defaults(run_command=show_hosts)
     report = commands.add_parser("report", help="compare with the simulator; the table of docs/card.md")
     report.add_argument("--source", type=Path, required=True, help="folder that `play` wrote")
     report.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the scores and one seed")
@@ -66,6 +68,14 @@ def measure_overhead(asked: argparse.Namespace) -> None:
     from tools.card_experiment.overhead import as_text, measure
 
     print(as_text(measure(ENGINES[asked.engine], asked.out.resolve(), asked.model.resolve() if asked.model else None)))
+
+
+def show_hosts(_: argparse.Namespace) -> None:
+    """`hosts`."""
+    from tools.card_experiment.hosts import as_markdown
+    from tools.card_experiment.playing import task_of
+
+    print(as_markdown(task_of(ENGINES["h200"], None), ENGINES["h200"]))
 
 
 def report_all(asked: argparse.Namespace) -> None:
