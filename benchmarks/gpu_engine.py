@@ -129,12 +129,14 @@ def changed(knobs: ServingKnobs, limits: Mapping[str, int], num_blocks: int) -> 
 def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
     """A host fitted to the other bf16 runs of the model; the shipped one where they are too few.
 
-    What the engine's FP8 products take is that of the shipped host, or of the folder's other FP8 runs where their GPU
-    times were recorded.
+    A composed profile is beside the shipped host, whose launches are those of the model. What the engine's FP8 products
+    take is that of the shipped host, or of the folder's other FP8 runs where their GPU times were recorded.
     """
-    tiers = load_profile(profile_name(run)).costs().tiers
+    profile, shipped = load_profile(profile_name(run)), load_host(SHIPPED_HOST)
+    if profile.tiers[TIERS[run.weights]].origin == "composed":
+        return shipped.for_model(profile.model)
+    tiers = profile.costs().tiers
     others = [one for one in runs if one.name != run.name and (one.weights, one.model) == ("bf16", run.model)]
-    shipped = load_host(SHIPPED_HOST)
     try:
         host = host_of(others, tiers[TIER_NUMBERS["FP16"]], "other_runs") if others else shipped
     except ProfileError:

@@ -71,7 +71,7 @@ def play(case: Case, host: PublishedHost) -> LoopResult:
     memory = engine_memory(profile, tier, case.token_budget, case.load.concurrency)
     server = Server(
         costs=profile.costs().serving(TIER_NUMBERS[tier]),
-        host=host.costs(case.served.model.layers, case.load),
+        host=host.costs(profile.model, case.load),
         is_async=case.is_async,
         token_budget=case.token_budget,
         kv_tokens=memory.pool_tokens(),

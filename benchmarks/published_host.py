@@ -1,7 +1,7 @@
 """The host of published servers, from the rows of other groups: what they took beyond the GPU's time.
 
-Launching a prefill is half of what the recorded host takes per layer, which is what a good server needs. The rest is
-fitted: time per iteration and per sequence to the time per output token; and to the time to first token a front end,
+Launching a prefill is half of what the recorded host takes for the model, which is what a good server needs. The rest
+is fitted: time per iteration and per sequence to the time per output token; and to the time to first token a front end,
 which takes longer for a long prompt, whose text it tokenizes, and with many requests in flight, whose answers it
 streams.
 """
@@ -19,9 +19,10 @@ from benchmarks.published_cases import Case
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import HostCosts, HostTime
 from llmserve_env.profiles.host import load_host
+from llmserve_env.profiles.schema import Model
 from llmserve_env.units import ms_to_ps
 
-RECORDED_HOST, RECORDED_LAYERS = "xeon-h200-vllm-0.26", 32
+RECORDED_HOST = "xeon-h200-vllm-0.26"
 GOOD_SERVER = 0.5
 """Time of a good server relative to the recorded host's."""
 ROUNDS, MIN_DEVIATION = 50, 0.01
@@ -40,16 +41,15 @@ class PublishedHost:
     per_prompt_token_ms: float = 0.0
     per_stream_ms: float = 0.0
 
-    def costs(self, layers: int, load: Load) -> HostCosts:
-        """For a model with so many layers under this load."""
+    def costs(self, model: Model, load: Load) -> HostCosts:
+        """Beside a model under this load."""
         front_end_ms = self.front_end_ms + self.per_prompt_token_ms * load.prompt_tokens
         front_end_ms += self.per_stream_ms * load.concurrency
-        recorded = load_host(RECORDED_HOST)
-        share = GOOD_SERVER * layers / RECORDED_LAYERS
+        launching = load_host(RECORDED_HOST).for_model(model)
         return HostCosts(
             front_end_ps=ms_to_ps(front_end_ms),
-            piecewise_graph=HostTime(ms_to_ps(share * recorded.piecewise_graph.base_ms)),
-            no_graph=HostTime(ms_to_ps(share * recorded.no_graph.base_ms)),
+            piecewise_graph=HostTime(ms_to_ps(GOOD_SERVER * launching.piecewise_graph.base_ms)),
+            no_graph=HostTime(ms_to_ps(GOOD_SERVER * launching.no_graph.base_ms)),
             sampling=HostTime(ms_to_ps(self.iteration_ms), ms_to_ps(self.per_sequence_ms)),
         )
 

@@ -14,7 +14,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import Curve, TierCosts
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.profiles import load_profile
-from llmserve_env.profiles.host import Host, TokenTimes, save_host
+from llmserve_env.profiles.host import Host, ServedModel, TokenTimes, save_host
 from llmserve_env.profiles.host_fitting import DIGITS, MIN_ITERATIONS, IterationLog, fit_host
 from llmserve_env.units import PS_PER_MS
 
@@ -27,6 +27,10 @@ LARGE_TOKENS = (1500, 2048)
 """Iterations by their tokens, where the GPU's time shows: decodes alone, and prefills that no launch holds up."""
 MAX_ANSWER_MS = 100.0
 """A request whose answer seems to take longer was not counted with its own iteration."""
+
+
+LLAMA_3_8B = ServedModel(name="llama-3-8b", layers=32, kernels_per_layer=10)
+"""Its layers: `profiles.composing.kernels` counts their kernels."""
 
 
 def curve_ms(curve: Curve, x: Array) -> Array:
@@ -99,6 +103,7 @@ def host_of(runs: Sequence[GpuRun], tier: TierCosts, name: str) -> Host:
         output=fitted.output,
         sampling=fitted.sampling,
         decode_attention=fitted.decode_attention,
+        served=LLAMA_3_8B if runs[0].model == LLAMA_3_8B.name else None,
     )
 
 
@@ -166,7 +171,7 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, default=RECORDINGS, metavar="DIR", help="folder of recorded runs")
     parser.add_argument("--save", metavar="NAME", help="write it to the shipped hosts under this name")
     arguments = parser.parse_args()
-    runs = [run for run in read_gpu_runs(arguments.truth) if run.model == "llama-3-8b"]
+    runs = [run for run in read_gpu_runs(arguments.truth) if run.model == LLAMA_3_8B.name]
     tiers = load_profile("h200-141gb.llama-3-8b").costs().tiers
     host = host_of(
         [run for run in runs if run.weights == "bf16"], tiers[TIER_NUMBERS["FP16"]], arguments.save or "recorded"

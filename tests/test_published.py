@@ -58,11 +58,11 @@ def test_the_report_counts_rows_and_sets_the_peer_beside_it(
 
 
 FP8 = 3
+PROFILE = load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4")
 
 
 def server(host: HostCosts = NO_HOST, kv_tokens: int = 1_000_000) -> Server:
-    costs = load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4").costs()
-    return Server(costs.serving(FP8), host, is_async=False, token_budget=8192, kv_tokens=kv_tokens)
+    return Server(PROFILE.costs().serving(FP8), host, is_async=False, token_budget=8192, kv_tokens=kv_tokens)
 
 
 def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
@@ -70,7 +70,7 @@ def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
     assert few.tpot_ms < many.tpot_ms
     assert few.ttft_ms < many.ttft_ms
     load = Load(512, 64, 2, shortest=0.8)
-    host = PublishedHost(iteration_ms=1.0, front_end_ms=10.0, per_prompt_token_ms=0.01).costs(80, load)
+    host = PublishedHost(iteration_ms=1.0, front_end_ms=10.0, per_prompt_token_ms=0.01).costs(PROFILE.model, load)
     slower = closed_loop(server(host), load)
     assert slower.tpot_ms > few.tpot_ms + 0.9
     assert slower.ttft_ms > few.ttft_ms + 10.0
@@ -78,7 +78,7 @@ def test_more_requests_in_flight_wait_longer_and_a_host_adds_its_time() -> None:
 
 def test_one_client_waits_for_its_own_prompt_alone() -> None:
     """Weights are loaded before the first request: nothing but its prefill is in the way of a first token."""
-    prefill_ms = predict(load_profile("h100-80gb.llama-3.1-70b.kv-fp8.tp4"), "FP8", [], [(1024, 0)])
+    prefill_ms = predict(PROFILE, "FP8", [], [(1024, 0)])
     assert closed_loop(server(), Load(1024, 32, 1)).ttft_ms == pytest.approx(prefill_ms, rel=0.01)
 
 

@@ -146,8 +146,9 @@ def run_predict(args: argparse.Namespace) -> int:
     from llmserve_env.profiles.host import load_host
     from llmserve_env.profiles.iteration_time import iteration_time
 
-    costs = load_profile(args.name).costs()
-    host = load_host(args.host) if args.host else None
+    profile = load_profile(args.name)
+    costs = profile.costs()
+    host = load_host(args.host).for_model(profile.model) if args.host else None
     text = sys.stdin.read() if args.batches == "-" else _read(Path(args.batches))
     batches = parse_batches(text)
     times = [iteration_time(costs, args.tier, batch, host, args.depth, not args.sync) for batch in batches]

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from llmserve_env.engine.costs import Curve, GpuCosts, HostCosts, HostTime, TierCosts
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles.schema import Model
 from llmserve_env.units import ms_to_ps
 
 DATA = Path(__file__).parent / "hosts"
@@ -57,6 +58,14 @@ class TokenTimes(_Part):
         return Curve(tuple(map(int, tokens)), tuple(round(float(ps)) for ps in times))
 
 
+class ServedModel(_Part):
+    """What launching a model's iterations depends on."""
+
+    name: str
+    layers: Annotated[int, Field(ge=1)]
+    kernels_per_layer: Annotated[int, Field(ge=1)]
+
+
 class Host(_Part):
     """One machine and engine version; docs/engine.md (Two clocks) defines the times."""
 
@@ -77,6 +86,30 @@ class Host(_Part):
     """GPU time of decode attention in the engine as a multiple of the profile's: paged, over uneven lengths."""
     products: dict[str, TokenTimes] = Field(default_factory=dict)
     """GPU time of the engine's matrix products beyond the profile's, by the name of the tier."""
+    served: ServedModel | None = None
+    """The model beside which the times were taken; without it they hold beside any model."""
+
+    def for_model(self, model: Model) -> Host:
+        """The host beside another model: pieces of a graph are launched per layer, and without a graph each kernel."""
+        if self.served is None or model.layers is None:
+            return self
+        layers = model.layers / self.served.layers
+        per_layer = model.kernels_per_layer or self.served.kernels_per_layer
+        return self.model_copy(
+            update={
+                "piecewise_graph": self._launched(self.piecewise_graph, layers),
+                "no_graph": self._launched(self.no_graph, layers * per_layer / self.served.kernels_per_layer),
+                "products": self.products if model.name == self.served.name else {},
+            }
+        )
+
+    def _launched(self, mode: BatchTime, factor: float) -> BatchTime:
+        """What a mode takes beyond a full graph grows with what it launches; scheduling does not."""
+        if factor == 1.0:
+            return mode
+        scheduling_ms = min(self.full_graph.base_ms, mode.base_ms)
+        base_ms = scheduling_ms + factor * (mode.base_ms - scheduling_ms)
+        return BatchTime(base_ms=base_ms, per_sequence_ms=mode.per_sequence_ms)
 
     def costs(self, scale: float = 1.0) -> HostCosts:
         """In the engine's picoseconds; `scale` times as long, for a slower or faster CPU."""

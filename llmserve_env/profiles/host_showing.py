@@ -21,7 +21,7 @@ BATCHES = (
 
 def describe_host(host: Host, profile: Profile) -> str:
     """The host's times and provenance, and its clock beside the GPU's."""
-    first, costs = next(iter(profile.tiers)), profile.costs()
+    first, costs, host = next(iter(profile.tiers)), profile.costs(), host.for_model(profile.model)
     rows = []
     for batch in BATCHES:
         time = iteration_time(costs, first, batch, host)

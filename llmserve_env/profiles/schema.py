@@ -125,6 +125,8 @@ class Model(_Part):
     activation_bytes_per_token: Count
     logits_bytes_per_sequence: Count
     layers: Count | None = None
+    kernels_per_layer: Count | None = None
+    """Kernels that an engine launches one by one where no graph is captured."""
 
 
 class Parallelism(_Part):

@@ -239,7 +239,7 @@ class Task(Part):
             costs = replace(costs, tiers={n: costs.tiers[n] for n in (TIER_NUMBERS[name] for name in spec.tiers)})
         if spec.price_usd_per_hour is not None:
             costs = replace(costs, price_usd_per_hour=spec.price_usd_per_hour * profile.gpus)
-        host = None if spec.host is None else load_host(spec.host)
+        host = None if spec.host is None else load_host(spec.host).for_model(profile.model)
         if host is not None:
             costs = host.gpu_costs(costs)
         room = tuple(spec.waiting_room)

@@ -51,20 +51,6 @@ def test_a_composed_profile_names_its_tables_and_fits_its_card(gpu: str, model: 
         assert profile.costs().price_usd_per_hour == pytest.approx(ways * profile.gpu.price_usd_per_hour)
 
 
-@pytest.mark.parametrize(("gpu", "model", "tier"), SERVED)
-def test_more_tensor_parallelism_never_slows_a_large_prefill(gpu: str, model: str, tier: str) -> None:
-    times = [predict(profile, tier, [], [(8192, 0)]) for profile in spread(gpu, model, tier).values()]
-    assert len(times) >= 2
-    assert times == sorted(times, reverse=True)
-
-
-@pytest.mark.parametrize(("gpu", "model", "tier"), SERVED)
-def test_a_small_batch_pays_for_the_all_reduces(gpu: str, model: str, tier: str) -> None:
-    (few, first), *rest = spread(gpu, model, tier).items()
-    for ways, profile in rest:
-        assert predict(profile, tier, [(1, 1024)]) > 1.1 * predict(first, tier, [(1, 1024)]) * few / ways
-
-
 def test_keys_and_values_in_8_bits_take_half_the_memory() -> None:
     served = Served(find_model("llama-3.3-70b"), "FP8", tensor_parallel=2)
     wide, narrow = (served_profile("h100-80gb", replace(served, kv_cache=kv)) for kv in ("fp16", "fp8"))

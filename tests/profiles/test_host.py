@@ -131,3 +131,26 @@ def test_an_unknown_host_and_a_bad_file_are_errors(tmp_path: Path) -> None:
     path.write_text('{"name": "bad"}')
     with pytest.raises(ProfileError, match=r"bad\.json is not a valid host: machine"):
         load_host(path)
+
+
+def test_beside_its_own_model_a_host_stays_as_it_was_recorded() -> None:
+    host = load_host("xeon-h200-vllm-0.26")
+    for name in ("h200-141gb.llama-3-8b", "a100-40gb.llama-3-8b"):
+        assert host.for_model(load_profile(name).model) == host
+
+
+def test_launches_grow_with_what_a_model_launches_and_scheduling_does_not() -> None:
+    host = load_host("xeon-h200-vllm-0.26")
+    dense, experts = (host.for_model(load_profile(f"h200-141gb.{m}").model) for m in ("qwen3-32b", "qwen3-30b-a3b"))
+    assert dense.full_graph == experts.full_graph == host.full_graph
+    beyond_ms = host.piecewise_graph.base_ms - host.full_graph.base_ms
+    assert dense.piecewise_graph.base_ms == pytest.approx(host.full_graph.base_ms + 2 * beyond_ms)
+    # Launches without a graph that were recorded on that machine: about 64 ms, and 58 to 75 ms.
+    assert dense.no_graph.base_ms == pytest.approx(64.0, rel=0.05)
+    assert experts.no_graph.base_ms == pytest.approx(67.0, rel=0.1)
+    assert dense.products == {}
+
+
+def test_a_host_that_does_not_say_what_it_served_holds_beside_any_model() -> None:
+    host = load_host("xeon-h200-vllm-0.26").model_copy(update={"served": None})
+    assert host.for_model(load_profile("h200-141gb.qwen3-32b").model) == host

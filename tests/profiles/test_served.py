@@ -13,7 +13,6 @@ from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.composing.served import Served
 from llmserve_env.profiles.gpus import GPUS
-from llmserve_env.profiles.memory import LIBRARIES_BYTES, UTILISATION, smallest_fit
 from llmserve_env.profiles.model_spec import Experts, find_model, known_models
 from llmserve_env.profiles.naming import parse_name, profile_name
 
@@ -33,17 +32,6 @@ def replicas(draw: st.DrawFn) -> Served:
         pipeline_parallel=draw(st.sampled_from([1, 2])),
         expert_parallel=draw(st.sampled_from([1, tp])) if model.experts else 1,
     )
-
-
-@given(served=replicas(), gpu=st.sampled_from(sorted(GPUS)))
-def test_what_fits_leaves_room_for_keys_values_and_activations(served: Served, gpu: str) -> None:
-    smallest = smallest_fit(GPUS[gpu], served)
-    limit = UTILISATION * GPUS[gpu].memory_bytes
-    if smallest == served.tensor_parallel:
-        tokens_bytes = served.kv_bytes_per_token + served.activation_bytes_per_token
-        assert served.weight_bytes + LIBRARIES_BYTES + 2048 * tokens_bytes <= limit
-    elif smallest is not None:
-        assert replace(served, tensor_parallel=smallest).weight_bytes < served.weight_bytes
 
 
 @given(served=replicas())

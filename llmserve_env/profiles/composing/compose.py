@@ -13,6 +13,7 @@ from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.aiconfigurator import package_version
 from llmserve_env.profiles.composing.attention import CONTEXT_KNOTS, PAIR_KNOTS
 from llmserve_env.profiles.composing.kernel_tables import KernelTables
+from llmserve_env.profiles.composing.kernels import kernels_per_layer
 from llmserve_env.profiles.composing.rank import Rank
 from llmserve_env.profiles.composing.served import Served
 from llmserve_env.profiles.composing.systems import SYSTEMS
@@ -87,6 +88,7 @@ def model_facts(served: Served) -> Model:
         activation_bytes_per_token=served.activation_bytes_per_token,
         logits_bytes_per_sequence=LOGITS_BYTES * model.vocabulary,
         layers=served.rank_layers,
+        kernels_per_layer=kernels_per_layer(served),
     )
 
 
@@ -101,7 +103,7 @@ def _tier(rank: Rank) -> Tier:
     return Tier(
         origin="composed",
         kernel=f"{rank.product_type} products{experts}, as timed in vLLM {rank.tables.system.version}",
-        overhead_us=round((rank.fixed_ms + float(head_ms[0])) * 1e3, 2),
+        overhead_us=round((rank.fixed_ms + rank.gaps_ms + float(head_ms[0])) * 1e3, 2),
         per_sequence_us=round(attention.per_sequence * 1e3, 4),
         per_decode_token_us=round(head_row_ms * 1e3, 4),
         per_prefill_token_us=round(attention.per_prefill_token * 1e3, 4),

@@ -16,18 +16,19 @@ from llmserve_env.profiles.composing.attention import (
     latent_attention,
 )
 from llmserve_env.profiles.composing.kernel_tables import BLOCK_SCALED, KernelTables
+from llmserve_env.profiles.composing.kernels import kernels_per_layer, small_kernels
 from llmserve_env.profiles.composing.served import Served
+from llmserve_env.profiles.model_spec import Experts
 from llmserve_env.profiles.roofline import Roofline
 from llmserve_env.profiles.schema import Gpu
 
-SMALL_KERNELS = 5
-"""Per layer: two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
-NORM_KERNELS = 2
-"""Per layer, where queries and keys have norms of their own."""
-FP4_KERNELS = 4
-"""Per layer: rounding the input of each product to 4 bits, which no other kernel does on the way."""
 SMALL_KERNEL_US = 1.75
 """Fixed time of a small kernel: the mean in our H200 measurements (machine.small_kernel_us)."""
+KERNEL_GAP_US = 0.66
+"""Between two kernels of a captured graph, which are timed one at a time: iterations of 1 to 8 sequences in vLLM on our
+H200 (recordings/h200) take 0.21 ms longer than the 320 kernels of Llama-3-8B."""
+SUSTAINED_TOKENS = (256, 1024)
+"""Between these the products of an iteration become bound by computing."""
 STREAMING_EFFICIENCY = 0.8
 """Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 PRODUCT_TYPES = {"FP16": "bfloat16", "FP8": "fp8", "FP4": "nvfp4"}
@@ -45,6 +46,11 @@ class Rank:
     served: Served
     tables: KernelTables
     gpu: Gpu
+
+    @property
+    def num_sizes(self) -> int:
+        """Token counts of every curve."""
+        return len(self.tables.tokens)
 
     @property
     def product_type(self) -> str:
@@ -72,7 +78,14 @@ class Rank:
 
     def products_ms(self, *shapes: tuple[int, int]) -> Array:
         """Dense products of (outputs, inputs), one after another."""
-        return np.asarray(np.sum([self.tables.product_ms(self.product_type, n, k) for n, k in shapes], axis=0))
+        ms = np.sum([self.tables.product_ms(self.product_type, n, k) for n, k in shapes], axis=0)
+        return np.asarray(ms * self._sustained if self.product_type == "bfloat16" else ms)
+
+    @property
+    def _sustained(self) -> Array:
+        """How much longer 16-bit products take in a row, over the tables' token counts: not at all while few."""
+        factor = self.tables.system.sustained_factor
+        return np.interp(self.tables.tokens, SUSTAINED_TOKENS, (1.0, factor))
 
     @cached_property
     def attention(self) -> AttentionTimes:
@@ -90,7 +103,7 @@ class Rank:
 
     def tokens_ms(self) -> Array:
         """All that depends on the tokens of an iteration alone, without the fixed time of small kernels."""
-        total = self._attention_products_ms() + self._feed_forward_ms() + self._experts_ms() + self._all_reduces_ms()
+        total = self._attention_products_ms() + self._feed_forward_ms() + self._experts_ms() + self.all_reduces_ms()
         total = total + self.attention.tokens + self._streaming_ms() + self._stages_ms()
         return np.maximum.accumulate(self._on_this_memory(total, self.served.weight_bytes))
 
@@ -118,26 +131,35 @@ class Rank:
 
     def _feed_forward_ms(self) -> Array:
         model = self.served.model
-        if model.dense_layers == 0:
-            return np.zeros(len(self.tables.tokens))
-        ffn = max(model.ffn // self.served.tensor_parallel, MIN_WIDTH)
-        return model.dense_layers * self.products_ms((2 * ffn, model.hidden), (model.hidden, ffn))
+        return model.dense_layers * self._block_ms(model.ffn) if model.dense_layers else np.zeros(self.num_sizes)
+
+    def _block_ms(self, width: int) -> Array:
+        """A gated feed-forward block of one layer."""
+        hidden, ffn = self.served.model.hidden, max(width // self.served.tensor_parallel, MIN_WIDTH)
+        return self.products_ms((2 * ffn, hidden), (hidden, ffn))
 
     def _experts_ms(self) -> Array:
-        model, served = self.served.model, self.served
+        model = self.served.model
         if model.experts is None:
-            return np.zeros(len(self.tables.tokens))
-        e, routed = model.experts, model.layers - model.dense_layers
-        split = served.expert_ways // served.expert_parallel
-        shape = (model.hidden, e.ffn, e.per_token, e.count)
-        layer_ms = self.tables.experts_ms(self.expert_type, shape, split, served.expert_parallel)
+            return np.zeros(self.num_sizes)
+        e = model.experts
+        layer_ms = self._routed_ms(e)
         layer_ms = layer_ms + self.tables.product_ms("bfloat16", max(e.count, MIN_WIDTH), model.hidden)
         if e.shared_ffn:
-            shared = max(e.shared_ffn // served.tensor_parallel, MIN_WIDTH)
-            layer_ms = layer_ms + self.products_ms((2 * shared, model.hidden), (model.hidden, shared))
-        return np.asarray(routed * layer_ms)
+            layer_ms = layer_ms + self._block_ms(e.shared_ffn)
+        return np.asarray((model.layers - model.dense_layers) * layer_ms)
 
-    def _all_reduces_ms(self) -> Array:
+    def _routed_ms(self, e: Experts) -> Array:
+        """The experts that tokens are sent to; if every token goes to all of them, they are one block."""
+        served = self.served
+        if e.per_token == e.count:
+            return self._block_ms(e.count * e.ffn)
+        split = served.expert_ways // served.expert_parallel
+        shape = (served.model.hidden, e.ffn, e.per_token, e.count)
+        return self.tables.experts_ms(self.expert_type, shape, split, served.expert_parallel)
+
+    def all_reduces_ms(self) -> Array:
+        """Agreeing on the sums of all layers among the GPUs."""
         model, tp, tokens = self.served.model, self.served.tensor_parallel, self.tables.tokens.astype(float)
         if tp == 1:
             return np.zeros(len(tokens))
@@ -165,11 +187,12 @@ class Rank:
     @property
     def fixed_ms(self) -> float:
         """Fixed time of the small kernels of all layers."""
-        model = self.served.model
-        per_layer = SMALL_KERNELS + (NORM_KERNELS if model.norms != "none" else 0)
-        if self.served.dense_tier == "FP4":
-            per_layer += FP4_KERNELS
-        return per_layer * model.layers * SMALL_KERNEL_US / 1e3
+        return small_kernels(self.served) * self.served.model.layers * SMALL_KERNEL_US / 1e3
+
+    @property
+    def gaps_ms(self) -> float:
+        """From the end of each kernel to the start of the next."""
+        return kernels_per_layer(self.served) * self.served.model.layers * KERNEL_GAP_US / 1e3
 
     def head_ms(self) -> Array:
         """The LM head in 16 bits."""

@@ -1,0 +1,31 @@
+"""How many kernels a layer is made of."""
+
+from __future__ import annotations
+
+from llmserve_env.profiles.composing.served import Served
+
+SMALL = 5
+"""Two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
+QUERY_AND_KEY_NORMS = 2
+ROUNDING_TO_4_BITS = 4
+"""Of the input of each product, which no other kernel does on the way."""
+PRODUCTS_AND_ATTENTION = 5
+"""QKV, output, gate and up, down; and attention."""
+LATENT = 5
+"""Two compressions with a norm each and two batched products, in place of the QKV product."""
+DENSE_FEED_FORWARD, EXPERTS = 3, 8
+"""Two products with SwiGLU; or router, top-k, counting and sorting of tokens, two products, SwiGLU, weighted sum."""
+
+
+def small_kernels(served: Served) -> int:
+    """Kernels of a layer that hardly compute."""
+    norms = QUERY_AND_KEY_NORMS if served.model.norms != "none" else 0
+    return SMALL + norms + (ROUNDING_TO_4_BITS if served.dense_tier == "FP4" else 0)
+
+
+def kernels_per_layer(served: Served) -> int:
+    """All kernels of a layer, as an engine without captured graphs launches them one by one."""
+    count = small_kernels(served) + PRODUCTS_AND_ATTENTION
+    if served.model.latent is not None:
+        count += LATENT
+    return count if served.model.experts is None else count - DENSE_FEED_FORWARD + EXPERTS
