@@ -49,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "pilot": _PLANNING,
     "planning": _PLANNING | {"fleet"},
     "leaderboard": _PLANNING,
-    "training": _PLANNING | {"gym_envs"},
+    "training": _PLANNING | {"gym_envs", "fleet"},
     "models": _BASE | {"engine.costs", "engine.knob", "engine.knobs", "engine.tiers"},
     "client": _BASE | {"models"},
     "server": _SERVER,

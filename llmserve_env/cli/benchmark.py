@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.evaluate import evaluation_seeds, play_all
+from llmserve_env.cli.fleet_suite import SUITE as FLEET
+from llmserve_env.cli.fleet_suite import benchmark_fleet
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, write_text
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         "--suite",
         default="core",
         metavar="NAME",
-        help="core, the three core tasks, or extended, the tasks made from production traces (default: core)",
+        help="core, the three core tasks, or extended, the tasks made from production traces, or fleet (default: core)",
     )
     parser.add_argument("--agent", nargs="+", metavar="AGENT", help="agents to play (default: those of the table)")
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
@@ -53,6 +55,8 @@ def run_benchmark(args: argparse.Namespace) -> int:
     )
     from llmserve_env.tasks.catalog import SUITES
 
+    if args.suite == FLEET:
+        return benchmark_fleet(args)
     tasks = named_tasks(None, suite=args.suite)
     agents = args.agent or BENCHMARKED[args.suite]
     seeds = evaluation_seeds(args.episodes, args.seed_start)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.cli.fleet_suite import SUITE as FLEET
+from llmserve_env.cli.fleet_suite import evaluate_fleet
 from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of, script, write_text
 from llmserve_env.errors import ConfigError
@@ -24,7 +26,13 @@ def add_arguments(parser: Any) -> None:
     """Options of `evaluate.py` and `llmserve evaluate`."""
     add_agent_arguments(parser)
     parser.add_argument("--task", help="all, or ids, numbers or YAML files separated by commas (default: all)")
-    parser.add_argument("--suite", metavar="NAME", help="every task of a suite: core or extended")
+    parser.add_argument("--suite", metavar="NAME", help="every task of a suite: core, extended or fleet")
+    parser.add_argument(
+        "--series",
+        type=Path,
+        metavar="FILE",
+        help="with --suite fleet: your own rates over days, as JSON (default: the shipped services)",
+    )
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON (to stdout without FILE)")
@@ -80,6 +88,10 @@ def run_evaluate(args: argparse.Namespace) -> int:
         usage_of,
     )
 
+    if args.suite == FLEET:
+        return evaluate_fleet(args)
+    if args.series is not None:
+        raise ConfigError(f"--series {args.series} is for --suite {FLEET}, whose tasks play a service's rates")
     tasks = named_tasks(args.task, suite=args.suite)
     seeds = evaluation_seeds(args.episodes, args.seed_start)
     if args.engine == "ray" and args.ray_address is None:

@@ -30,6 +30,7 @@ COMMANDS = (
     "pilot",
     "calibrate",
     "compare",
+    "fleet",
 )
 """Modules of this folder, each of which adds one subcommand."""
 

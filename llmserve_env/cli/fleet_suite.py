@@ -1,0 +1,147 @@
+"""`--suite fleet` of `evaluate` and `benchmark`: agents on the engine, in dollars per day."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llmserve_env.cli.running import runner_of, write_text
+from llmserve_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from llmserve_env.fleet.playing import FleetResult
+    from llmserve_env.fleet.series import RateSeries
+    from llmserve_env.fleet.task import FleetTask
+
+SUITE = "fleet"
+BENCHMARKED = ("constant", "hpa", "keda", "kpa", "apa", "wva", "dynamo", "informed", "ppo", "oracle")
+
+Results = dict[str, dict[str, list["FleetResult"]]]
+"""By task and agent, episodes in the same order for every agent."""
+
+
+def fleet_tasks(given: str | None) -> tuple[FleetTask, ...]:
+    """The tasks of the suite, or those that `--task` names."""
+    from llmserve_env.fleet.task import TASKS, load_fleet_task
+
+    names = TASKS if given in (None, "all") else tuple(name.strip() for name in str(given).split(","))
+    return tuple(load_fleet_task(name) for name in names)
+
+
+def fleet_series(given: Path | None) -> tuple[RateSeries, ...]:
+    """The series that `--series` names, or the shipped ones."""
+    from llmserve_env.fleet.series import load_series
+    from llmserve_env.fleet.weeks import shipped
+
+    return shipped() if given is None else (load_series(given),)
+
+
+def play_fleet(
+    args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[FleetTask], services: Sequence[RateSeries]
+) -> Results:
+    """All agents on the same episodes of the second half of the series."""
+    from llmserve_env.fleet.agents import make_agent
+    from llmserve_env.fleet.playing import play
+    from llmserve_env.fleet.weeks import REPORTED_SEED, episodes
+
+    for name in agents:
+        # An unknown name is reported before anything is played.
+        make_agent(name)
+    found: Results = {}
+    with runner_of(args) as runner:
+        for task in tasks:
+            traffics = list(episodes(task, services, "test", args.episodes, REPORTED_SEED))
+            pieces = [(name, traffic) for name in agents for traffic in traffics]
+            played = runner.map(lambda piece, task=task: play(task, *piece), pieces)  # type: ignore[misc]
+            by_agent = {name: played[k * len(traffics) : (k + 1) * len(traffics)] for k, name in enumerate(agents)}
+            found[task.id] = by_agent
+    return found
+
+
+def fleet_table(results: Results) -> str:
+    """Dollars per day with their interval, and what they come from, an agent per line."""
+    from llmserve_env.fleet.playing import summarise
+
+    lines = []
+    for task, by_agent in results.items():
+        lines.append(
+            f"{task:<16}{'$/day':>10} {'95 % interval':>20} {'$/M tokens':>11} {'attainment':>11} {'GPU-h/day':>10}"
+        )
+        for agent, played in by_agent.items():
+            found = summarise(played)
+            low, high = found.dollars_per_day.ci95
+            lines.append(
+                f"  {agent:<14}{found.dollars_per_day.mean:10.2f} {f'[{low:.2f}, {high:.2f}]':>20} "
+                f"{found.dollars_per_million_tokens:11.4f} {found.attainment:11.4%} {found.gpu_hours_per_day:10.1f}"
+            )
+        lines += [*_gains(by_agent), ""]
+    return "\n".join(lines)
+
+
+def _gains(by_agent: dict[str, list[FleetResult]]) -> list[str]:
+    """What the learned policy gains over the best rule and over the informed one, paired by episode."""
+    from llmserve_env.fleet.rules.registry import OPERATORS
+    from llmserve_env.fleet.statistics import gain_over
+
+    usd = {name: [result.usd_per_day for result in played] for name, played in by_agent.items()}
+    rules = [name for name in OPERATORS if name in usd]
+    if not rules:
+        return []
+    best = max(rules, key=lambda name: sum(usd[name]))
+    pairs = [("ppo", best), ("ppo", "informed"), ("informed", best), ("oracle", "ppo"), ("constant", best)]
+    lines = []
+    for one, other in pairs:
+        if one in usd and other in usd:
+            gain = gain_over(usd[one], usd[other])
+            low, high = gain.ci95
+            lines.append(f"  {one} over {other}: {gain.mean:+.1%} [{low:+.1%}, {high:+.1%}]")
+    return lines
+
+
+def fleet_json(results: Results) -> str:
+    """One agent: its tasks. Several: their tasks by agent."""
+    from llmserve_env.fleet.playing import summarise
+
+    agents = list(next(iter(results.values())))
+    by_agent = {
+        agent: {"tasks": {task: summarise(played[agent]).as_dict() for task, played in results.items()}}
+        for agent in agents
+    }
+    return json.dumps(by_agent[agents[0]] if len(agents) == 1 else {"agents": by_agent}, indent=2)
+
+
+def evaluate_fleet(args: argparse.Namespace) -> int:
+    """`llmserve evaluate --suite fleet`."""
+    services = fleet_series(args.series)
+    results = play_fleet(args, args.agent, fleet_tasks(args.task), services)
+    _print_notes(services, args.json == "-")
+    if args.json != "-":
+        print(fleet_table(results))
+    if args.json:
+        write_text(args.json, fleet_json(results))
+    for option in ("csv", "html"):
+        if getattr(args, option):
+            raise ConfigError(f"--{option} is not written for --suite fleet; use --json")
+    return 0
+
+
+def benchmark_fleet(args: argparse.Namespace) -> int:
+    """`llmserve benchmark --suite fleet`."""
+    services = fleet_series(None)
+    results = play_fleet(args, args.agent or BENCHMARKED, fleet_tasks(None), services)
+    print(fleet_table(results))
+    if args.json:
+        write_text(args.json, fleet_json(results))
+    return 0
+
+
+def _print_notes(services: Sequence[RateSeries], is_quiet: bool) -> None:
+    """Say what was done to the series; on stderr where stdout is for JSON."""
+    import sys
+
+    for series in services:
+        for note in series.notes:
+            print(note, file=sys.stderr if is_quiet else sys.stdout)

@@ -1,0 +1,184 @@
+"""Fitting the surrogate to runs of the engine, and keeping the fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.errors import ConfigError
+from llmserve_env.fleet.fluid.recording import Recording
+from llmserve_env.fleet.fluid.service import RUNNING_KNOTS, WAIT_KNOTS, Curves, Demand, Flow, InFlight, Served
+from llmserve_env.fleet.task import FleetTask
+
+FITS = Path(__file__).parents[1] / "data" / "fluid"
+TRIALS = 500
+FITTED = ("base_s", "per_running_s", "prompt_s", "history_s", "most_running")
+CALM_RUNNING = 90.0
+"""Batches beyond this come from an overload; a good policy spends little time there, so they weigh little."""
+NO_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A surrogate's constants for one version of a task."""
+
+    task: str
+    flow: Flow
+    curves: Curves
+
+
+def load_calibration(task: FleetTask) -> Calibration:
+    """The fit that ships for this version of a task."""
+    path = FITS / f"{task.versioned_id}.json"
+    if not path.is_file():
+        raise ConfigError(f"{task.versioned_id} has no surrogate; make it with: llmserve fleet calibrate {task.id}")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    curves = Curves(**{name: tuple(values) for name, values in data["curves"].items()})
+    return Calibration(data["task"], Flow(**data["flow"]), curves)
+
+
+def save_calibration(found: Calibration) -> Path:
+    """Write a fit to the place from which it ships."""
+    path = FITS / f"{found.task}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"task": found.task, "flow": asdict(found.flow), "curves": found.curves.as_dict()}
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def role_counts(task: FleetTask, up: Array) -> tuple[Array, Array]:
+    """(decoding, prefilling) replicas from counts per pool on the last axis, at least half a replica each."""
+    is_prefill = np.array([pool.role == "prefill" for pool in task.pools])
+    decoding = np.maximum(up[..., ~is_prefill].sum(-1), 0.5)
+    return decoding, np.maximum(up[..., is_prefill].sum(-1), 0.5) if is_prefill.any() else decoding
+
+
+def demand_at(per_window: dict[str, Array], job_tokens: Array, window: int, window_s: float, admitted: Array) -> Demand:
+    """What arrives in one window of each episode; arrays are [episode, window]."""
+    arrivals = per_window["arrivals"][:, window]
+    new = per_window["new_prompt_tokens"][:, window]
+    return Demand(
+        request_rps=arrivals / window_s,
+        output_tokens=per_window["output_tokens"][:, window] / np.maximum(arrivals, 1.0),
+        new_prompt_tps=new / window_s,
+        history_tps=(per_window["prompt_tokens"][:, window] - new) / window_s,
+        job_rps=admitted / window_s,
+        job_prompt_tokens=job_tokens[:, 0],
+        job_output_tokens=job_tokens[:, 1],
+    )
+
+
+def replay(task: FleetTask, recording: Recording, flow: Flow) -> dict[str, Array]:
+    """The surrogate on the recorded fleets: each figure of `Served` as [episode, step]."""
+    worlds = recording.worlds
+    state = InFlight(flow, len(worlds), worlds.window_s, task.traffic_spec.patience_s)
+    decoding, prefilling = role_counts(task, recording.up)
+    steps: list[Served] = []
+    for step in range(recording.up.shape[1]):
+        window = worlds.lead_windows + step
+        admitted = recording.admitted[:, step]
+        demand = demand_at(worlds.per_window, worlds.job_tokens, window, worlds.window_s, admitted)
+        steps.append(state.serve(demand, decoding[:, step], prefilling[:, step]))
+    names = ("running", "mean_running", "waiting", "wait_s", "tpot_s", "prefill")
+    return {name: np.stack([getattr(step, name) for step in steps], axis=1) for name in names}
+
+
+def _misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
+    found, figures = replay(task, recording, flow), recording.figures
+    decoding, _ = role_counts(task, recording.up)
+    running = figures["running"] / decoding
+    calm = np.where(running < CALM_RUNNING, 1.0, 0.1)
+    batch = np.log1p(found["running"]) - np.log1p(running)
+    queue = np.log1p(found["waiting"] / decoding) - np.log1p(figures["queue"] / decoding)
+    tpot_ms = np.maximum(figures["tpot_ms"], 1.0)
+    pace = np.where(figures["tpot_ms"] > 0.0, np.log(found["tpot_s"] * 1e3) - np.log(tpot_ms), 0.0)
+    return float(np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2))
+
+
+def fit(task: FleetTask, recording: Recording, seed: int = 0) -> Calibration:
+    """Constants by random search around the best so far, then the curves that go with them."""
+    is_split = any(pool.role == "prefill" for pool in task.pools)
+    rng = np.random.default_rng(seed)
+    best = Flow(0.015, 3e-4, 3e-5, 1e-6, min(200.0, task.replica.max_running), is_split)
+    misfit = _misfit(task, recording, best)
+    for trial in range(TRIALS):
+        reach = 0.6 * 0.992**trial
+        moves = np.exp(reach * rng.standard_normal(len(FITTED)) * (rng.random(len(FITTED)) < 0.5))
+        moved = {name: getattr(best, name) * move for name, move in zip(FITTED, moves, strict=True)}
+        moved["most_running"] = min(moved["most_running"], float(task.replica.max_running))
+        candidate = replace(best, **moved)
+        found = _misfit(task, recording, candidate)
+        if found < misfit:
+            best, misfit = candidate, found
+    return Calibration(task.versioned_id, best, _curves(task, recording, best))
+
+
+def batch_index(mean_running: Array) -> Array:
+    """The batch that decides on a window's promises: the larger of its own and the one before."""
+    before = np.concatenate((mean_running[:, :1], mean_running[:, :-1]), axis=1)
+    return np.asarray(np.maximum(mean_running, before))
+
+
+def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
+    found, figures = replay(task, recording, flow), recording.figures
+    batch, wait_s, weight = batch_index(found["mean_running"]), found["wait_s"], figures["judged"]
+    kept = figures["met"] / np.maximum(weight, 1.0)
+    # What is left over from an overload is the overload's doing, not that of the batch after it.
+    engine_wait = _recent_max(figures["queue"] / np.maximum(role_counts(task, recording.up)[0], 1.0))
+    calm = weight * (wait_s < NO_WAIT_S) * (engine_wait < 2.0)
+    by_batch = _falling(_hat_means(batch, kept, calm, RUNNING_KNOTS, 1.0))
+    expected = np.interp(batch, RUNNING_KNOTS, by_batch)
+    by_wait = _falling(_hat_means(wait_s, kept / np.maximum(expected, 0.05), weight * expected, WAIT_KNOTS, 0.0))
+    by_wait = np.minimum(by_wait, 1.0)
+    by_wait[0] = 1.0
+    kv_use = _hat_means(found["running"], figures["kv_use"], np.ones_like(weight), RUNNING_KNOTS, 1.0)
+    ttft_ms = _hat_means(wait_s, figures["ttft_ms"], weight, WAIT_KNOTS, 60_000.0)
+    return Curves(*(tuple(float(x) for x in values) for values in (by_batch, by_wait, kv_use, ttft_ms)))
+
+
+def _recent_max(values: Array, windows: int = 6) -> Array:
+    """Largest of the latest windows, along the last axis."""
+    found = values.copy()
+    for lag in range(1, windows):
+        found[:, lag:] = np.maximum(found[:, lag:], values[:, :-lag])
+    return found
+
+
+def _hat_means(x: Array, y: Array, weight: Array, knots: Array, beyond: float) -> Array:
+    """Weighted means around each knot; a knot without data takes its neighbour's, and at the end `beyond`."""
+    x, y, weight = np.clip(x.ravel(), knots[0], knots[-1]), y.ravel(), weight.ravel()
+    left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    part = (x - knots[left]) / (knots[left + 1] - knots[left])
+    total, mass = np.zeros(len(knots)), np.zeros(len(knots))
+    for knot, share in ((left, 1.0 - part), (left + 1, part)):
+        np.add.at(total, knot, weight * share * y)
+        np.add.at(mass, knot, weight * share)
+    known = mass > 1e-3 * mass.max()
+    if not known.any():
+        return np.full(len(knots), beyond)
+    return np.asarray(np.interp(knots, knots[known], total[known] / mass[known]))
+
+
+def _falling(values: Array) -> Array:
+    """The values as a curve that never rises."""
+    return np.minimum.accumulate(np.clip(values, 0.0, 1.0))
+
+
+def comparison(task: FleetTask, recording: Recording, found: Calibration) -> str:
+    """Engine and surrogate side by side on the recorded fleets, an episode per line."""
+    shown, figures = replay(task, recording, found.flow), recording.figures
+    kept = found.curves.attainment(batch_index(shown["mean_running"]), shown["wait_s"])
+    judged, decoding = figures["judged"], role_counts(task, recording.up)[0]
+    lines = ["episode  attainment engine / surrogate   batch engine / surrogate   TPOT ms engine / surrogate"]
+    for row in range(len(judged)):
+        engine, fluid = figures["met"][row].sum() / judged[row].sum(), np.average(kept[row], weights=judged[row])
+        batch, tpot = (figures["running"] / decoding)[row], figures["tpot_ms"][row]
+        lines.append(
+            f"{row:7d}  {engine:17.4f} / {fluid:9.4f}   {batch.mean():12.1f} / {shown['running'][row].mean():9.1f}"
+            f"   {tpot[tpot > 0].mean():14.1f} / {1e3 * shown['tpot_s'][row].mean():9.1f}"
+        )
+    return "\n".join(lines)

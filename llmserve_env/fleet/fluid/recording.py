@@ -1,0 +1,74 @@
+"""Runs of the engine to fit the surrogate to: fleets too large and too small in turn, on the training half alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from llmserve_env.arrays import Array
+from llmserve_env.fleet.decision import FleetDecision
+from llmserve_env.fleet.episode import FleetEpisode
+from llmserve_env.fleet.fluid.worlds import Worlds
+from llmserve_env.fleet.series import RateSeries
+from llmserve_env.fleet.task import FleetTask
+from llmserve_env.fleet.traffic import Traffic
+
+FIRST_SEED = 700_000
+FIGURES = ("judged", "met", "ttft_ms", "tpot_ms", "queue", "running", "kv_use", "batch_usd", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Episodes side by side: [episode, step] unless said otherwise."""
+
+    worlds: Worlds
+    figures: dict[str, Array]
+    up: Array
+    """[episode, step, pool]: replicas in service, mean over the window."""
+    admitted: Array
+    """Batch jobs admitted."""
+
+
+def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finish: Callable[[], None]) -> Recording:
+    """Play episodes of the training half with orders that wander around what the load needs."""
+    rng = np.random.default_rng(FIRST_SEED)
+    traffics, rows = [], []
+    for episode in range(episodes):
+        series = services[episode % len(services)]
+        starts = series.starts("train", task.length_s)
+        traffic = task.traffic(series, starts[episode * 5 % len(starts)], FIRST_SEED + episode)
+        traffics.append(traffic)
+        rows.append(_play(task, traffic, rng))
+        finish()
+    data = np.array(rows)
+    num_pools = len(task.pools)
+    figures = {name: data[:, :, column] for column, name in enumerate(FIGURES)}
+    up, admitted = data[:, :, len(FIGURES) : len(FIGURES) + num_pools], data[:, :, -1]
+    return Recording(Worlds.of(traffics), figures, up, admitted)
+
+
+def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator) -> list[list[float]]:
+    episode = FleetEpisode(task, traffic)
+    observation = episode.reset()
+    rows, hold, share, size = [], 0, 0.0, np.ones(len(task.pools))
+    for step in range(task.steps):
+        if hold <= 0:
+            hold = int(rng.integers(4, 40))
+            share = float(rng.choice([0.0, 0.15, 0.5, 1.0])) if task.batch is not None else 0.0
+            low, high = (0.55, 1.0) if rng.random() < 0.3 else (0.9, 2.0)
+            size = rng.uniform(low, high) * rng.uniform(0.85, 1.15, len(task.pools))
+        hold -= 1
+        load = traffic.arrivals[traffic.lead_windows + step] / task.window_s / task.traffic_spec.mean_rps
+        serving = tuple(
+            int(np.clip(round(pool.usual_replicas * load * each), max(pool.min_replicas, 1), pool.max_replicas))
+            for pool, each in zip(task.pools, size, strict=True)
+        )
+        before, waiting = observation, observation.batch_backlog
+        observation, _, _, info = episode.step(FleetDecision(serving, (0,) * len(serving), share, None))
+        outcome = info["outcome"]
+        up = [(a.up + b.up) / 2 for a, b in zip(before.pools, observation.pools, strict=True)]
+        most = share * task.batch.max_admission_rps * task.window_s if task.batch is not None else 0.0
+        rows.append([*(float(getattr(outcome, name)) for name in FIGURES), *up, min(most, waiting)])
+    return rows
