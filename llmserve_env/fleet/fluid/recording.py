@@ -16,6 +16,8 @@ from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 
 FIRST_SEED = 700_000
+SMOOTHED = 9
+"""Windows over which the load is smoothed that the orders wander around."""
 FIGURES = ("judged", "met", "ttft_ms", "tpot_ms", "queue", "running", "kv_use", "batch_usd", "output_tokens")
 
 
@@ -40,7 +42,8 @@ def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finis
         starts = series.starts("train", task.length_s)
         traffic = task.traffic(series, starts[episode * 5 % len(starts)], FIRST_SEED + episode)
         traffics.append(traffic)
-        rows.append(_play(task, traffic, rng))
+        # Every other fleet is never too small for long: that is where good policies spend their time.
+        rows.append(_play(task, traffic, rng, 0.0 if episode % 2 else 0.3))
         finish()
     data = np.array(rows)
     num_pools = len(task.pools)
@@ -49,7 +52,9 @@ def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finis
     return Recording(Worlds.of(traffics), figures, up, admitted)
 
 
-def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator) -> list[list[float]]:
+def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_share: float) -> list[list[float]]:
+    loads = np.convolve(traffic.arrivals, np.full(SMOOTHED, 1.0 / SMOOTHED), "same")
+    loads = loads / task.window_s / task.traffic_spec.mean_rps
     episode = FleetEpisode(task, traffic)
     observation = episode.reset()
     rows, hold, share, size = [], 0, 0.0, np.ones(len(task.pools))
@@ -57,10 +62,10 @@ def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator) -> list[l
         if hold <= 0:
             hold = int(rng.integers(4, 40))
             share = float(rng.choice([0.0, 0.15, 0.5, 1.0])) if task.batch is not None else 0.0
-            low, high = (0.55, 1.0) if rng.random() < 0.3 else (0.9, 2.0)
+            low, high = (0.55, 1.0) if rng.random() < small_share else (0.95, 1.8)
             size = rng.uniform(low, high) * rng.uniform(0.85, 1.15, len(task.pools))
         hold -= 1
-        load = traffic.arrivals[traffic.lead_windows + step] / task.window_s / task.traffic_spec.mean_rps
+        load = loads[traffic.lead_windows + step]
         serving = tuple(
             int(np.clip(round(pool.usual_replicas * load * each), max(pool.min_replicas, 1), pool.max_replicas))
             for pool, each in zip(task.pools, size, strict=True)

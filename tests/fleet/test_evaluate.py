@@ -1,0 +1,123 @@
+"""`llmserve evaluate --suite fleet`: one's own policy and series in, dollars out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llmserve_env.cli.main import main
+from llmserve_env.fleet.agents import AGENT_NAMES, make_agent
+from llmserve_env.fleet.statistics import estimate, gain_over
+from llmserve_env.fleet.task import DATA
+
+POLICY = """
+from llmserve_env.fleet.decision import FleetDecision
+
+def decide(observation):
+    return FleetDecision(serving=({replicas},), asleep=(0,))
+
+def wrong(observation):
+    return {{"serving": 8}}
+"""
+
+
+@pytest.fixture
+def short_task(tmp_path: Path) -> Path:
+    """`elastic_plain` with episodes of four minutes."""
+    data = yaml.safe_load((DATA / "elastic_plain.yaml").read_text(encoding="utf-8"))
+    path = tmp_path / "short.yaml"
+    path.write_text(yaml.safe_dump({**data, "steps": 8}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """Two days of a steady service, one window of which has no data."""
+    path = tmp_path / "service.json"
+    rates: list[Any] = [100.0] * 288
+    rates[10] = None
+    path.write_text(json.dumps({"window_s": 600, "rate_rps": rates}), encoding="utf-8")
+    return path
+
+
+def policy(tmp_path: Path, replicas: int = 9) -> Path:
+    path = tmp_path / f"policy_{replicas}.py"
+    path.write_text(POLICY.format(replicas=replicas), encoding="utf-8")
+    return path
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["evaluate", "--suite", "fleet", "--episodes", "2", "--jobs", "1", "--json", "-", *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_policy_of_ones_own_earns_dollars_per_day(
+    tmp_path: Path, short_task: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--task", str(short_task), "--series", str(series))
+    found = evaluated(capsys, "--agent", f"{policy(tmp_path)}:decide", *options)
+    figures = found["tasks"]["elastic_plain"]
+    low, high = figures["dollars_per_day"]["ci95"]
+    assert low <= figures["dollars_per_day"]["mean"] <= high
+    assert 0.0 <= figures["attainment"] <= 1.0
+    # Nine replicas of two GPUs around the clock.
+    assert figures["gpu_hours"] == pytest.approx(9 * 2 * 24, rel=0.01)
+    assert found == evaluated(capsys, "--agent", f"{policy(tmp_path)}:decide", *options)
+
+
+def test_filled_windows_are_said(
+    tmp_path: Path, short_task: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--task", str(short_task), "--series", str(series), "--agent", f"{policy(tmp_path)}:decide"]
+    main(["evaluate", "--suite", "fleet", "--episodes", "1", "--jobs", "1", "--json", "-", *options])
+    assert "1 of 288 windows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--agent", "hpq"], "there is no fleet agent 'hpq'; known: ppo, constant"),
+        (["--agent", "nowhere.py:decide"], "there is no Python file 'nowhere.py'"),
+        (["--task", "elastic"], "there is no fleet task 'elastic'"),
+        (["--episodes", "0"], "--episodes must be at least 1; got 0"),
+        (["--series", "missing.json"], "missing.json"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    options: list[str], message: str, short_task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = ["--agent", "constant", "--task", str(short_task), "--jobs", "1"]
+    assert main(["evaluate", "--suite", "fleet", *usual, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_decision_of_another_kind_is_named(
+    tmp_path: Path, short_task: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--task", str(short_task), "--series", str(series), "--agent", f"{policy(tmp_path)}:wrong"]
+    assert main(["evaluate", "--suite", "fleet", "--episodes", "1", "--jobs", "1", *options]) == 2
+    assert "must return a FleetDecision" in capsys.readouterr().err
+
+
+def test_a_series_without_the_fleet_suite_is_refused(series: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--series", str(series)]) == 2
+    assert "--suite fleet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", AGENT_NAMES)
+def test_every_agent_of_the_table_has_a_name(name: str) -> None:
+    assert callable(make_agent(name).act)
+
+
+def test_differences_are_paired_by_episode() -> None:
+    others = [100.0, 300.0, 500.0, 700.0]
+    better = [value * 1.1 for value in others]
+    gain = gain_over(better, others)
+    assert gain.mean == pytest.approx(0.1)
+    assert gain.ci95 == pytest.approx((0.1, 0.1))
+    assert estimate(better).ci95[0] < estimate(others).ci95[1]
