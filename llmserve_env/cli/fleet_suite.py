@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,9 @@ def fleet_json(results: Results) -> str:
 
 def evaluate_fleet(args: argparse.Namespace) -> int:
     """`llmserve evaluate --suite fleet`."""
+    for option in ("csv", "html"):
+        if getattr(args, option):
+            raise ConfigError(f"--{option} is not written for --suite fleet; use --json")
     services = fleet_series(args.series)
     results = play_fleet(args, args.agent, fleet_tasks(args.task), services)
     _print_notes(services, args.json == "-")
@@ -122,9 +126,6 @@ def evaluate_fleet(args: argparse.Namespace) -> int:
         print(fleet_table(results))
     if args.json:
         write_text(args.json, fleet_json(results))
-    for option in ("csv", "html"):
-        if getattr(args, option):
-            raise ConfigError(f"--{option} is not written for --suite fleet; use --json")
     return 0
 
 
@@ -140,8 +141,6 @@ def benchmark_fleet(args: argparse.Namespace) -> int:
 
 def _print_notes(services: Sequence[RateSeries], is_quiet: bool) -> None:
     """Say what was done to the series; on stderr where stdout is for JSON."""
-    import sys
-
     for series in services:
         for note in series.notes:
             print(note, file=sys.stderr if is_quiet else sys.stdout)
