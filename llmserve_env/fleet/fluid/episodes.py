@@ -18,8 +18,6 @@ from llmserve_env.fleet.task import FleetTask
 DRAIN_S = 12.0
 """How long a replica that is sent away is billed, on average."""
 S_PER_DAY, S_PER_HOUR = 86_400.0, 3_600.0
-HORIZON = 40
-"""Windows within which every launch is over."""
 
 
 def credit_shares(attainment: Array, prices: PriceSpec) -> Array:
@@ -39,7 +37,10 @@ class FluidEpisodes:
         self._flow, self._curves = calibration.flow, calibration.curves
         self._data = {name: values[rows] for name, values in worlds.per_window.items()}
         self._job_tokens, self._capacity = worlds.job_tokens[rows], worlds.capacity[rows]
-        self.replicas = Replicas(worlds.initial[rows], _limits(task), _times(task), worlds.delays[rows], HORIZON)
+        # Every launch and every notice is over within the longest of them.
+        times = _times(task)
+        horizon = int(np.ceil(max(np.abs(worlds.delays).max(), times.notice.max()))) + 1
+        self.replicas = Replicas(worlds.initial[rows], _limits(task), times, worlds.delays[rows], horizon)
         patience_s = task.traffic_spec.patience_s
         self._in_flight = InFlight(calibration.flow, len(rows), task.window_s, patience_s)
         self._jobs = Jobs(task, self._data["batch_arrivals"], worlds.job_usd[rows])

@@ -35,13 +35,12 @@ class Replicas:
         self.limits = limits
         self.up = initial.astype(np.float64).copy()
         self.asleep = np.zeros_like(self.up)
-        shape = (*self.up.shape, horizon)
-        self._booting, self._failing, self._resting = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self._resting_in_vain = np.zeros(shape)
-        self._share = np.zeros(shape)
-        """Replicas that will serve for the first time in that window, by the part of it in which they do."""
-        self._leaving = np.zeros(shape)
-        """Replicas under notice, which serve until their window."""
+        shape = (horizon, *self.up.shape)
+        # Stored window by window, so that sums over windows run along the episodes.
+        rings = [np.moveaxis(np.zeros(shape), 0, -1) for _ in range(6)]
+        self._booting, self._failing, self._resting, self._resting_in_vain, self._share, self._leaving = rings
+        """Due by window. `_share` has the part of that window in which replicas serve that become ready in it, and
+        `_leaving` the replicas under notice."""
         self._launches = np.zeros(self.up.shape, np.int64)
         self.refused = np.zeros_like(self.up)
         self.taken = np.zeros_like(self.up)
