@@ -9,7 +9,7 @@ from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, 
 from llmserve_env.engine.kernels.replica import advance_replica
 from llmserve_env.engine.kernels.routing import arrive, hand_over, route
 from llmserve_env.engine.kernels.view import Sim
-from llmserve_env.engine.kernels.window import close_window, open_window
+from llmserve_env.engine.kernels.window import close_window, open_bill, open_window
 from llmserve_env.engine.layout import SPLIT_STARTING, SPLIT_UP
 from llmserve_env.units import NEVER_PS
 
@@ -101,6 +101,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
         )
         environment, until = sim.environment, until_ps[e]
         open_window(sim)
+        open_bill(sim)
         wake_all(sim)
         apply_knobs(sim, knobs[e])
         if sim.deployment.num_pools > 0:

@@ -18,9 +18,6 @@ def open_window(sim):
     w.arrived = w.arrived_prompt_tokens = w.finished = w.rejected = w.abandoned = w.preemptions = w.ooms = w.reloads = 0
     w.iterations = w.output_tokens = w.prefill_tokens = w.cached_tokens = w.drafted_tokens = w.accepted_tokens = 0
     w.peak_memory_bytes = w.in_service_ps = w.itl_samples = w.tpot_sum_ps = w.tpot_requests = w.reserved_byte_ms = 0
-    # What the pools are billed for by the end of the window, less what they were billed for before it.
-    for p in range(sim.deployment.num_pools):
-        w.in_service_ps -= sim.pools[p].serving_ps
     w.busy_ps = sim.environment.busy_carry_ps
     w.opened_at_ps = sim.environment.now_ps
     for k in range(MAX_CLASSES):
@@ -34,6 +31,13 @@ def open_window(sim):
     for i in range(w.itl_first, w.itl_last + 1):
         w.itl[i] = 0
     w.itl_first, w.itl_last = ITL_BINS - 1, 0
+
+
+@rare_kernel
+def open_bill(sim):
+    """What the pools were billed for before the window does not count in it; the end of the window adds all of it."""
+    for p in range(sim.deployment.num_pools):
+        sim.window.in_service_ps -= sim.pools[p].serving_ps
 
 
 @rare_kernel
