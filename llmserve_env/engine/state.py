@@ -222,7 +222,7 @@ def new_state(
     """Zeroed arrays; `load_requests` makes an environment ready. A script has (launches per pool, changes)."""
     e, r = num_environments, deployment.max_num_replicas
     blocks, per_request = cache_shape(deployment)
-    num_buckets = 1 << max(blocks - 1, 1).bit_length() if blocks else 0
+    num_buckets = 2 << max(blocks - 1, 1).bit_length() if blocks else 0
     return EngineState(
         environment=records((e,), ENVIRONMENT_DTYPE),
         replicas=records((e, r), REPLICA_DTYPE),

@@ -83,7 +83,7 @@ def start_running(sim, r, iteration, q, known, hit, hit_blocks, n):
         batch.shared_blocks[slot] = shared_blocks(sim, q)
         replica.num_tracked += batch.shared_blocks[slot] == EVERY_BLOCK
     if hit_blocks > 0:
-        take_hits(sim, r, batch.table_row[slot], q, hit_blocks)
+        take_hits(sim, r, batch.table_row[slot], hit_blocks)
         sim.window.cached_tokens += hit
     grow(sim, r, slot, hit + n + lookahead_tokens(sim))
     place(sim, r, iteration, slot, n)

@@ -68,8 +68,13 @@ def is_quiet(sim, r, at_ps, kind, until_ps):
 
     A router only reads which replicas serve and how many requests they have.
     """
+    replica = sim.replicas[r]
     is_routed = at_ps < until_ps and kind >= HANDOFF
-    if is_routed and sim.replicas[r].quiet_until_ps > at_ps:
+    if is_routed and replica.quiet_until_ps > at_ps:
+        return True
+    if replica.end_at_ps < 0 and replica.num_running + replica.num_waiting == 0:
+        # Until a request is sent here, which ends the quiet.
+        replica.quiet_until_ps = NEVER_PS
         return True
     return is_settled(sim, r, min(at_ps, until_ps))
 
@@ -107,30 +112,37 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
         if sim.deployment.num_pools > 0:
             obey_orders(sim, environment.now_ps)
             forget_reload(sim, environment.now_ps)
+        behind = -1
         while not environment.fault:
+            first, stop = (0, num_replicas) if behind < 0 else (behind, behind + 1)
             # Prefill replicas go first: they may hand requests over before the next event.
             # Base replicas then wait for the next event that concerns them.
             is_split = 1 if environment.split == SPLIT_UP or sim.deployment.has_prefill_pool else 0
             for is_prefill in range(is_split, -1, -1):
                 at, kind = next_event(sim)
                 if is_prefill or environment.split != SPLIT_UP or kind != ARRIVAL or at >= until:
-                    for r in range(num_replicas):
+                    for r in range(first, stop):
                         is_next = not is_split or sim.replicas[r].is_prefill == is_prefill
                         if is_next and not is_quiet(sim, r, at, kind, until):
                             advance_replica(sim, r, min(at, until))
                             find_quiet(sim, r)
             if at >= until:
                 break
-            if kind == ARRIVAL:
-                r = route(sim, environment.next_arrival, at, -1)
-                if not is_behind(sim, r, at):
-                    arrive(sim, environment.next_arrival, r, at)
+            if kind >= HANDOFF:
+                q = environment.next_arrival if kind == ARRIVAL else environment.handoff_head
+                r = behind
+                if behind < 0:
+                    r = route(sim, q, at, -1)
+                    if is_behind(sim, r, at):
+                        # It catches up first; where the request goes does not change by that.
+                        behind = r
+                        continue
+                behind = -1
+                if kind == ARRIVAL:
+                    arrive(sim, q, r, at)
                     environment.next_arrival += 1
-                continue
-            if kind == HANDOFF:
-                r = route(sim, environment.handoff_head, at, -1)
-                if not is_behind(sim, r, at):
-                    hand_over(sim, environment.handoff_head, r, at)
+                else:
+                    hand_over(sim, q, r, at)
                 continue
             if kind == RELOADED:
                 finish_reload(sim, at)

@@ -165,7 +165,8 @@ def release(sim, r, b):
 
 @rare_kernel
 def cached_prefix(sim, r, q, known):
-    """(hit blocks, how many of them are free)."""
+    """(hit blocks, how many of them are free); the next slot's row of the block table names them."""
+    row = sim.replicas[r].batch.table_row[sim.replicas[r].num_running]
     limit = min((known - 1) >> sim.deployment.block_shift, shared_blocks(sim, q))
     hit, idle = 0, 0
     while hit < limit:
@@ -173,20 +174,20 @@ def cached_prefix(sim, r, q, known):
         if b < 0:
             break
         idle += sim.entries[r, b].references == 0
+        sim.block_table[r, row, hit] = b
         hit += 1
     return hit, idle
 
 
 @rare_kernel
-def take_hits(sim, r, table_row, q, hit):
-    """Reference the hit blocks for a request being admitted."""
+def take_hits(sim, r, table_row, hit):
+    """Reference the hit blocks, which the block table names, for a request being admitted."""
     for j in range(hit):
-        b = lookup(sim, r, block_key(sim, q, j))
+        b = np.int64(sim.block_table[r, table_row, j])
         if sim.entries[r, b].references == 0:
             unlink_free(sim, r, b)
             sim.replicas[r].used_blocks += 1
         sim.entries[r, b].references += 1
-        sim.block_table[r, table_row, j] = b
 
 
 @rare_kernel
