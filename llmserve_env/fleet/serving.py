@@ -10,7 +10,8 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.engine import EngineBatch
 from llmserve_env.engine.fleet import ASLEEP, BOOTING, DRAINING, STATE_NAMES, UP, WAKING, FleetOrders
-from llmserve_env.engine.layout import FINISHED, REQUEST_DTYPE, WAITING
+from llmserve_env.engine.kernels.ended import ENDED_DTYPE, collect_ended
+from llmserve_env.engine.layout import REQUEST_DTYPE
 from llmserve_env.engine.state import records, request_records
 from llmserve_env.fleet.backlog import Backlog
 from llmserve_env.fleet.decision import FleetDecision
@@ -43,6 +44,7 @@ class EngineServer:
         self._ttft_ps, self._tpot_ps = ms_to_ps(task.slo.ttft_ms), ms_to_ps(task.slo.tpot_ms)
         self._row_of = np.zeros(len(traffic.requests), np.int32)
         self._value_usd = np.zeros(room)
+        self._open = np.zeros(room, np.int64)
         self._until_ps = np.zeros(1, np.int64)
         self.reset()
 
@@ -53,7 +55,7 @@ class EngineServer:
         engine.knobs["batch_cap"] = self.task.replica.max_running
         engine.knobs["priority_routing"] = self.task.batch is not None
         self._window, self._rows = 0, 0
-        self._open = np.zeros(0, np.int64)
+        self._num_open = 0
         self._backlog = Backlog(self.traffic.jobs, self.task.batch)
         self._totals = self._pool_totals()
 
@@ -73,26 +75,28 @@ class EngineServer:
     def _append(self, jobs: range, began_s: float) -> None:
         """Give the engine the window's requests and, spread evenly among them, the admitted jobs."""
         first, stop = self._first[self._window], self._first[self._window + 1]
-        rows, values = self._records[first:stop].copy(), self.traffic.value_usd[first:stop]
-        place = np.arange(stop - first)
+        rows, values = self._records[first:stop], self.traffic.value_usd[first:stop]
+        place, given = np.arange(stop - first), rows
         if jobs:
             batch = self._job_records(jobs, began_s)
             place += np.searchsorted(batch["arrival_at_ps"], rows["arrival_at_ps"])
-            merged, is_job = records((len(rows) + len(batch),), REQUEST_DTYPE), np.ones(len(rows) + len(batch), bool)
+            is_job = np.ones(len(rows) + len(batch), bool)
             is_job[place] = False
-            merged[place], merged[is_job] = rows, batch
-            worth = np.empty(len(merged))
+            given, worth = records(is_job.shape, REQUEST_DTYPE), np.empty(len(is_job))
+            given[place], given[is_job] = rows, batch
             worth[place], worth[is_job] = values, self.traffic.jobs.value_usd[jobs.start : jobs.stop]
             values = worth
-        else:
-            merged = rows
-        self._row_of[first:stop] = self._rows + place
+        begin, end = self._rows, self._rows + len(given)
+        self._engine.append(0, given)
+        # A session's home is kept at the row of its first request, which admitted jobs have moved.
+        self._row_of[first:stop] = begin + place
         roots = rows["session_root"]
-        merged["session_root"][place] = np.where(roots >= 0, self._row_of[roots], -1)
-        self._engine.append(0, merged)
-        self._value_usd[self._rows : self._rows + len(merged)] = values
-        self._open = np.concatenate([self._open, np.arange(self._rows, self._rows + len(merged))])
-        self._rows += len(merged)
+        homes = self._engine.state.requests[0, begin:end]["session_root"]
+        homes[place] = np.where(roots >= 0, self._row_of[roots], -1)
+        self._value_usd[begin:end] = values
+        self._open[self._num_open : self._num_open + len(given)] = np.arange(begin, end)
+        self._num_open += len(given)
+        self._rows = end
 
     def _job_records(self, jobs: range, began_s: float) -> Array:
         """Admitted jobs as requests, spread over the window."""
@@ -110,40 +114,31 @@ class EngineServer:
 
     def _outcome(self, now_s: float) -> WindowOutcome:
         """What the window came to."""
-        state = self._engine.state
-        requests, progress = state.requests[0], state.progress[0]
-        status = progress["status"][self._open]
-        has_ended = status >= FINISHED
-        ended, self._open = self._open[has_ended], self._open[~has_ended]
-        is_finished, is_job = status[has_ended] == FINISHED, requests["priority"][ended] == BATCH_PRIORITY
-        first_at, end_at = progress["first_token_at_ps"][ended], progress["finished_at_ps"][ended]
-        ttft = first_at - requests["arrival_at_ps"][ended]
-        tpot = (end_at - first_at) / np.maximum(requests["output_tokens"][ended] - 1, 1)
-        counts = is_finished & ~is_job
-        ttft_met, tpot_met = counts & (ttft <= self._ttft_ps), counts & (tpot <= self._tpot_ps)
-        met, value = ttft_met & tpot_met, self._value_usd[ended]
-        finished = int(counts.sum())
-        is_job_open = requests["priority"][self._open] == BATCH_PRIORITY
-        is_waiting = (status[~has_ended] == WAITING) & ~is_job_open
+        state, ended = self._engine.state, records((1,), ENDED_DTYPE)
+        limits = (self._ttft_ps, self._tpot_ps)
+        self._num_open = collect_ended(
+            state.requests[0], state.progress[0], self._open, self._num_open, self._value_usd, *limits, ended[0]
+        )
+        judged, finished, met, ttft_met, tpot_met, ttft_ps, tpot_ps, value, late_value, waiting, jobs = ended[0].item()
         replicas = state.replicas[0]
         up = replicas["life"]["state"] == UP
         blocks = replicas["num_blocks"][up].sum()
         return WindowOutcome(
-            judged=int(np.count_nonzero(~is_job)),
-            met=int(met.sum()),
-            ttft_met=int(ttft_met.sum()),
-            tpot_met=int(tpot_met.sum()),
+            judged=judged,
+            met=met,
+            ttft_met=ttft_met,
+            tpot_met=tpot_met,
             finished=finished,
-            ttft_ms=float(ttft[counts].mean()) / PS_PER_MS if finished else 0.0,
-            tpot_ms=float(tpot[counts].mean()) / PS_PER_MS if finished else 0.0,
-            interactive_usd=float(value[met].sum()),
-            batch_usd=float(value[is_finished & is_job & (end_at <= requests["slo_at_ps"][ended])].sum()),
+            ttft_ms=ttft_ps / max(finished, 1) / PS_PER_MS,
+            tpot_ms=tpot_ps / max(finished, 1) / PS_PER_MS,
+            interactive_usd=value,
+            batch_usd=late_value,
             output_tokens=float(state.window[0]["output_tokens"]),
-            queue=float(np.count_nonzero(is_waiting)),
+            queue=float(waiting),
             running=float(replicas["num_running"].sum()),
             kv_use=float(replicas["used_blocks"][up].sum() / blocks) if blocks else 0.0,
             batch_backlog=float(self._backlog.waiting(now_s)),
-            batch_running=float(np.count_nonzero(is_job_open)),
+            batch_running=float(jobs),
             batch_deadline_s=self._backlog.deadline_in_s(now_s),
             batch_expired=float(self._backlog.expired),
             pools=self._pool_outcomes(),
@@ -177,7 +172,8 @@ class EngineServer:
         given = self._engine.state.requests[0, : self._rows].copy()
         backlog = replace(self._backlog)
         worth = self._value_usd[: self._rows].copy()
-        kept = (self._window, self._rows, self._open.copy(), self._totals.copy(), self._row_of.copy())
+        opened = self._open[: self._num_open].copy()
+        kept = (self._window, self._rows, opened, self._totals.copy(), self._row_of.copy())
         return self._engine.snapshot(), given, worth, backlog, kept
 
     def restore(self, snapshot: Any) -> None:
@@ -188,4 +184,6 @@ class EngineServer:
         self._engine.state.requests[0, : self._rows] = given
         self._value_usd[: self._rows] = worth
         self._backlog = replace(backlog)
-        self._open, self._totals, self._row_of = opened.copy(), totals.copy(), row_of.copy()
+        self._num_open = len(opened)
+        self._open[: self._num_open] = opened
+        self._totals, self._row_of = totals.copy(), row_of.copy()

@@ -15,6 +15,8 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.layout import EVERY_BLOCK
 
 NO_KEY = 0
+KEY_SHIFT = 24
+"""Bits of a key that hold the block's index in its stream."""
 
 
 @kernel
@@ -29,14 +31,15 @@ def block_key(sim, q, j):
     """Key of block j of request q (never NO_KEY)."""
     request = sim.requests[q]
     stream = request.prefix_stream if j < request.prefix_blocks else request.own_stream
-    return ((stream + 1) << 24) | j
+    return ((stream + 1) << KEY_SHIFT) | j
 
 
 @rare_kernel
 def bucket_of(sim, key):
-    """Bucket of a key; the number of buckets is a power of two."""
-    mixed = (key ^ (key >> 21)) * 0x9E3779B1
-    return (mixed ^ (mixed >> 15)) & (sim.buckets.shape[1] - 1)
+    """Bucket of a key; the number of buckets is a power of two. Blocks of a stream lie side by side in memory."""
+    stream = key >> KEY_SHIFT
+    mixed = (stream ^ (stream >> 21)) * 0x9E3779B1
+    return ((mixed ^ (mixed >> 15)) + (key & ((1 << KEY_SHIFT) - 1))) & (sim.buckets.shape[1] - 1)
 
 
 @rare_kernel
