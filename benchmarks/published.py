@@ -21,6 +21,7 @@ from benchmarks.published_host import PublishedHost, fit_published_host
 from llmserve_env.engine.deployment import MAX_RUNNING
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
+from llmserve_env.profiles import Profile
 from llmserve_env.profiles.memory import engine_memory
 from llmserve_env.profiles.serving import served_profile
 
@@ -40,8 +41,8 @@ def main() -> None:
         raise SystemExit(f"no cases at {arguments.cases}: give a CSV with --cases")
     cases, refused = read_cases(arguments.cases)
     total = len(cases) + len(refused)
-    playable, more = _playable(cases)
-    rows = predicted(playable)
+    played, more = playable(cases)
+    rows = predicted(played)
     report = summary(rows, total)
     if arguments.json:
         print(json.dumps(report, indent=1))
@@ -51,7 +52,7 @@ def main() -> None:
         print("\n".join(sorted({*refused, *more})))
 
 
-def _playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
+def playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
     """Rows whose deployment has a profile and whose load the simulator can hold, and the reasons of the others."""
     kept, reasons = [], []
     for case in cases:
@@ -65,9 +66,9 @@ def _playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
     return kept, reasons
 
 
-def play(case: Case, host: PublishedHost) -> LoopResult:
-    """One row on the simulator."""
-    profile, tier = served_profile(case.gpu, case.served), case.served.weights
+def play(case: Case, host: PublishedHost, profile: Profile | None = None) -> LoopResult:
+    """One row on the simulator, with the composed profile or another one."""
+    profile, tier = profile or served_profile(case.gpu, case.served), case.served.weights
     memory = engine_memory(profile, tier, case.token_budget, case.load.concurrency)
     server = Server(
         costs=profile.costs().serving(TIER_NUMBERS[tier]),
@@ -79,18 +80,21 @@ def play(case: Case, host: PublishedHost) -> LoopResult:
     return closed_loop(server, case.load)
 
 
+def hosts_of_others(cases: Sequence[Case]) -> dict[tuple[Any, bool], PublishedHost]:
+    """For every group and kind of scheduling, the host of the other groups of that kind."""
+    plain = [(case, play(case, PublishedHost())) for case in cases]
+    return {
+        (group, is_async): fit_published_host(
+            [row for row in plain if row[0].group != group and row[0].is_async == is_async]
+        )
+        for group, is_async in dict.fromkeys((case.group, case.is_async) for case in cases)
+    }
+
+
 def predicted(cases: Sequence[Case]) -> list[Row]:
     """Every row with the host of the other groups of its kind of scheduling."""
-    plain = [(case, play(case, PublishedHost())) for case in cases]
-    hosts: dict[Any, PublishedHost] = {}
-    rows = []
-    for case in cases:
-        key = (case.group, case.is_async)
-        if key not in hosts:
-            others = [row for row in plain if row[0].group != case.group and row[0].is_async == case.is_async]
-            hosts[key] = fit_published_host(others)
-        rows.append((case, play(case, hosts[key])))
-    return rows
+    hosts = hosts_of_others(cases)
+    return [(case, play(case, hosts[case.group, case.is_async])) for case in cases]
 
 
 def summary(rows: Sequence[Row], total: int) -> dict[str, Any]:

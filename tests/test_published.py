@@ -6,10 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import published
 from benchmarks.closed_loop import Load, Server, closed_loop
+from benchmarks.fitted_profiles import compare
 from benchmarks.published_cases import read_cases
 from benchmarks.published_host import PublishedHost
 from llmserve_env.engine.costs import NO_HOST, HostCosts
@@ -100,3 +102,20 @@ def test_who_measured_a_row_decides_its_lengths_and_its_token_budget(tmp_path: P
     inferencex, own = read_cases(path)[0]
     assert (inferencex.load.shortest, inferencex.token_budget, inferencex.is_async) == (0.8, 8192, True)
     assert (own.load.shortest, own.token_budget, own.is_async) == (1.0, 8 + 1024 + 1500, False)
+
+
+def test_results_of_ones_own_server_improve_the_composed_profile(tmp_path: Path) -> None:
+    # The same source: Llama-3.1-70B FP8 on eight H100, by output length and requests in flight.
+    published = {
+        1024: {4: 9.114, 8: 9.356, 16: 11.392, 32: 12.637, 64: 15.455},
+        8192: {4: 9.195, 8: 9.815, 16: 11.584, 32: 12.865, 64: 16.489},
+    }
+    rows = [
+        f",meta-llama/Llama-3.1-70B,h100_sxm,1024,{output},fp8,fp8,,8,1,1,8,1,100.0,{tpot_ms},{n},,,0"
+        for output, found in published.items()
+        for n, tpot_ms in found.items()
+    ]
+    path = tmp_path / "cases.csv"
+    path.write_text("\n".join([COLUMNS, *rows]) + "\n")
+    composed, fitted = np.median(compare(read_cases(path)[0], PublishedHost()), axis=0)
+    assert fitted < 0.05 < composed

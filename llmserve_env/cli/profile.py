@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.profile_composed import add_compose, add_list
+from llmserve_env.cli.profile_engine import add_engine_arguments, profile_from_engine
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
 
@@ -78,35 +79,20 @@ def _add_import(commands: Any) -> None:
     parser.add_argument("--gpu", help="aiconfigurator: a card whose kernels were timed, such as a100-80gb")
     parser.add_argument("--model", default="llama-3-8b")
     parser.add_argument("--suffix", default="", help="aiconfigurator: appended to the GPU in the profile's name")
-    parser.add_argument("--base", help="vllm-bench: profile to start from")
-    parser.add_argument("--results", type=Path, nargs="+", default=[], metavar="FILE", help="vllm-bench: result JSONs")
-    parser.add_argument(
-        "--iterations", type=Path, metavar="DIR", help="vllm-bench: folder with steps.parquet and items.parquet"
-    )
-    parser.add_argument("--run-name", metavar="RUN", help="vllm-bench: only this run of the recorded iterations")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="vllm-bench: config.json of the model, if it differs from the base profile's",
-    )
-    parser.add_argument(
-        "--tier", choices=TIER_NAMES, default="FP16", help="vllm-bench: tier the engine ran (default: FP16)"
-    )
-    parser.add_argument("--name", help="vllm-bench: name of the new profile")
-    parser.add_argument(
-        "--memory-gb", type=float, metavar="GB", help="vllm-bench: the card's memory, if not the base's"
-    )
+    add_engine_arguments(parser, "vllm-bench: ")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_import)
 
 
 def _add_fit(commands: Any) -> None:
-    parser = commands.add_parser("fit", help="make a profile from the profiler's measurement files")
-    parser.add_argument("measurements", type=Path, nargs="+", metavar="FILE")
+    parser = commands.add_parser(
+        "fit", help="make a profile from the profiler's measurements, or from recordings or results of an engine"
+    )
+    parser.add_argument("measurements", type=Path, nargs="*", metavar="FILE", help="what the profiler measured")
     parser.add_argument("--gpu", help="a card listed in profiles/gpus.py with its peaks and price")
     parser.add_argument("--model", default="llama-3-8b")
     parser.add_argument("--add-to", metavar="NAME", help="add the tiers that were measured to this profile")
+    add_engine_arguments(parser)
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder to write to (default: here)")
     parser.set_defaults(run=run_fit)
 
@@ -170,31 +156,7 @@ def run_import(args: argparse.Namespace) -> int:
         if args.gpu is None:
             raise ProfileError("--source aiconfigurator needs --gpu")
         return _save(compose(args.gpu, args.model, today, args.suffix), args.out)
-    return _save(_from_engine(args, today), args.out)
-
-
-def _from_engine(args: argparse.Namespace, today: str) -> Profile:
-    from llmserve_env.profiles import load_profile
-    from llmserve_env.profiles.architectures import architecture_from_config
-    from llmserve_env.profiles.calibration import calibrate, fit_iterations
-    from llmserve_env.profiles.engine_results import read_bench, read_iterations
-
-    if args.base is None or args.name is None:
-        raise ProfileError("--source vllm-bench needs --base (a profile to start from) and --name (of the new one)")
-    if bool(args.results) == (args.iterations is not None):
-        raise ProfileError("--source vllm-bench needs either --results FILE... or --iterations DIR")
-    base = load_profile(args.base)
-    if args.memory_gb is not None:
-        if not args.memory_gb > 0:
-            raise ProfileError(f"--memory-gb must be above 0; got {args.memory_gb:g}")
-        gpu = base.gpu.model_copy(update={"memory_bytes": int(args.memory_gb * 10**9)})
-        base = base.model_copy(update={"gpu": gpu})
-    if args.iterations is not None:
-        iterations = read_iterations(args.iterations, args.tier, args.run_name)
-        model = None if args.config is None else architecture_from_config(args.name, json.loads(_read(args.config)))
-        return fit_iterations(base, args.tier, iterations, args.name, today, model)
-    observations = [o for path in args.results for o in read_bench(path, args.tier)]
-    return calibrate(base, args.tier, observations, args.name, today)[0]
+    return _save(profile_from_engine(args, today), args.out)
 
 
 def run_fit(args: argparse.Namespace) -> int:
@@ -203,6 +165,8 @@ def run_fit(args: argparse.Namespace) -> int:
     from llmserve_env.profiles.measured import measured_profile, with_tiers
     from llmserve_env.profiles.measurements import load_measurements
 
+    if not args.measurements:
+        return _save(profile_from_engine(args, datetime.now(UTC).date().isoformat()), args.out)
     measurements = [load_measurements(path) for path in args.measurements]
     if args.add_to is not None:
         return _save(with_tiers(load_profile(args.add_to), measurements), args.out)

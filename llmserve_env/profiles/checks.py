@@ -74,3 +74,21 @@ def _too_fast_attention(profile: Profile, name: str, tier: Tier) -> Iterator[str
                 f"{name}: prefill attention over {pairs} pairs in {ms:.3f} ms is above the card's peak of "
                 f"{peak / 1e12:.0f} TFLOP/s (at least {least_ms:.3f} ms)"
             )
+
+
+def least_factors(profile: Profile, name: str) -> tuple[float, float, float]:
+    """Smallest multiples of a tier's (products, decode attention, prefill attention) that the card can reach."""
+    gpu, model, tier = profile.gpu, profile.model, profile.tiers[name]
+    bandwidth, peaks = gpu.memory_bandwidth_bytes_per_s, gpu.peak_flops_per_s
+    weights_ms = model.linear_parameters * TIERS_BY_NAME[name].bytes_per_weight / bandwidth * 1e3
+    products, decodes, prefills = [0.0], [0.0], [0.0]
+    for tokens, ms in zip(tier.gemm_tokens.x, tier.gemm_tokens.ms, strict=True):
+        computed_ms = 2 * model.linear_parameters * tokens / peaks[name] * 1e3
+        products.append((max(weights_ms, computed_ms) - tier.overhead_us / 1e3) / ms)
+    for attention in tier.decode_attention:
+        for tokens, ms in zip(attention.context_tokens.x, attention.context_tokens.ms, strict=True):
+            decodes.append(tokens * model.kv_bytes_per_token / bandwidth * 1e3 / ms)
+    for pairs, ms in zip(tier.prefill_attention_pairs.x, tier.prefill_attention_pairs.ms, strict=True):
+        prefills.append(pairs * model.attention_flops_per_pair / peaks["FP16"] * 1e3 / ms)
+    # A profile may itself be at the limit, with the tolerance of its check.
+    return min(max(products), 1.0), min(max(decodes), 1.0), min(max(prefills), 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,13 @@ from llmserve_env.units import MS_PER_S
 
 DECODE_KIND = 0
 """The kind of an item that decodes, in recorded iterations."""
+
+SUMMED_COLUMNS = (
+    *("run", "reqs", "decode_reqs", "decode_ctx", "prefill_tokens", "prefill_work"),
+    *("t_sched", "t_launch_end", "gpu_ms"),
+)
+GPU_DECIDES = 1.2
+"""GPU time of so many launches is not waiting for kernels."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +88,21 @@ def read_iterations(folder: Path, tier: str, run: str | None = None) -> list[Ite
     """Recorded iterations: `steps.parquet` with times in seconds and `items.parquet` with each request's tokens.
 
     Steps have `dur`, `t_start` and `t_end`, or `t_sched` and `t_exec_end`; items have `n_tokens`, `computed_before` and
-    `kind` (0: decode). Iterations with draft tokens are left out: their time includes proposing them.
+    `kind` (0: decode). Iterations with draft tokens are left out: their time includes proposing them. Steps that say
+    themselves what was in them, as `tools.recorder` writes them on a GPU, need no items.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    for name in ("steps", "items"):
-        if not (folder / f"{name}.parquet").is_file():
-            raise ProfileError(
-                f"{folder} has no {name}.parquet; recorded iterations are steps.parquet and items.parquet"
-            )
+    if not (folder / "steps.parquet").is_file():
+        raise ProfileError(f"{folder} has no steps.parquet; recorded iterations are steps.parquet and items.parquet")
+    if set(SUMMED_COLUMNS) <= set(pq.read_schema(folder / "steps.parquet").names):
+        return _summed_iterations(folder, tier, run)
+    if not (folder / "items.parquet").is_file():
+        raise ProfileError(
+            f"{folder} has no items.parquet, and its steps lack some of {', '.join(SUMMED_COLUMNS)}, which say what "
+            "an iteration computed"
+        )
     steps, items = (pq.read_table(folder / f"{name}.parquet") for name in ("steps", "items"))
     if run is not None:
         steps, items = (table.filter(pc.equal(pc.cast(table["run"], "string"), run)) for table in (steps, items))
@@ -106,6 +119,26 @@ def read_iterations(folder: Path, tier: str, run: str | None = None) -> list[Ite
         for key, (decoding, context, chunks, tokens, pairs, drafts) in sums.items()
         if drafts == 0 and times.get(key, 0.0) > 0.0
     ]
+
+
+def _summed_iterations(folder: Path, tier: str, run: str | None) -> list[Iteration]:
+    """Iterations whose time the GPU decided: decodes after decodes, and prefills that were launched in time."""
+    import pyarrow.parquet as pq
+
+    steps = pq.read_table(folder / "steps.parquet", columns=list(SUMMED_COLUMNS)).to_pylist()
+    steps = [step for step in steps if run is None or str(step["run"]) == run]
+    if not steps:
+        raise ProfileError(f"{folder} holds no iterations{f' of run {run!r}' if run else ''}")
+    found = []
+    for before, step in pairwise(steps):
+        is_decode, follows_decode = step["prefill_tokens"] == 0, before["prefill_tokens"] == 0
+        launch_ms = MS_PER_S * (step["t_launch_end"] - step["t_sched"])
+        gpu_decided = follows_decode if is_decode else step["gpu_ms"] > GPU_DECIDES * launch_ms
+        if gpu_decided and step["run"] == before["run"] and step["gpu_ms"] > 0:
+            decoding, chunks = step["decode_reqs"], step["reqs"] - step["decode_reqs"]
+            prefill = step["prefill_tokens"], step["prefill_work"]
+            found.append(Iteration(tier, 1, decoding, step["decode_ctx"], chunks, *prefill, step["gpu_ms"]))
+    return found
 
 
 def _add_item(sums: dict[tuple[str, int], list[int]], row: tuple[Any, ...]) -> None:

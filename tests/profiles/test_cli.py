@@ -122,7 +122,7 @@ def test_a_file_that_is_no_measurement_is_refused(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--source", "aiconfigurator"], "needs --gpu"),
-        (["--source", "vllm-bench"], "needs --base"),
+        (["--source", "vllm-bench"], "need --base"),
         (["--source", "vllm-bench", "--base", "a100-40gb.llama-3-8b", "--name", "x"], "either --results"),
     ],
 )
@@ -131,9 +131,32 @@ def test_import_says_what_is_missing(arguments: list[str], words: str) -> None:
         run("import", *arguments)
 
 
-def test_import_fits_a_bench_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["fit"], ["import", "--source", "vllm-bench"]])
+def test_a_bench_result_becomes_a_profile_whose_memory_can_be_given(tmp_path: Path, command: list[str]) -> None:
     result = tmp_path / "latency.json"
     result.write_text(json.dumps({"avg_latency": 2.0, "batch_size": 8, "input_len": 256, "output_len": 128}))
     base = ["--base", "a100-40gb.llama-3-8b", "--name", "mine.llama-3-8b", "--out", str(tmp_path)]
-    assert run("import", "--source", "vllm-bench", *base, "--results", str(result)) == 0
-    assert load_profile(tmp_path / "mine.llama-3-8b.json").provenance.source == "vllm bench results"
+    assert run(*command, *base, "--memory-gb", "48", "--results", str(result)) == 0
+    profile = load_profile(tmp_path / "mine.llama-3-8b.json")
+    assert profile.provenance.source == "vllm bench results"
+    assert profile.gpu.memory_bytes == 48 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--results", "x.json"], "need --base"),
+        (["--base", "h200-141gb.qwen3-32b", "--name", "x", "--tier", "INT4", "--results", "x.json"], "--tier INT4: "),
+        (
+            ["--base", "h200-141gb.qwen3-32b", "--name", "x", "--memory-gb", "0", "--results", "x.json"],
+            "above 0; got 0",
+        ),
+        (
+            ["--base", "h200-141gb.qwen3-32b", "--name", "x", "--results", "nowhere.json"],
+            "nowhere.json is not a result",
+        ),
+    ],
+)
+def test_fit_says_which_argument_is_wrong(arguments: list[str], words: str) -> None:
+    with pytest.raises(ProfileError, match=words):
+        run("fit", *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pytest
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import Profile, load_profile, predict
 from llmserve_env.profiles.architectures import architecture_from_config
-from llmserve_env.profiles.calibration import calibrate, fit_iterations
+from llmserve_env.profiles.calibration import calibrate, fit_iterations, predicted_ms
 from llmserve_env.profiles.engine_results import read_bench, read_iterations
+from llmserve_env.profiles.fitting import Iteration
 from tests.recordings import VIRTUAL
 
 TINY = {
@@ -161,3 +163,33 @@ def test_the_recorded_scheduler_runs_are_explained_exactly(base: Profile) -> Non
     error = profile.tiers["FP16"].held_out
     assert error is not None
     assert error.p95_pct < 0.1
+
+
+EXPERTS = Path(__file__).parents[2] / "recordings" / "h200_experts"
+
+
+def median_error(profile: Profile, iterations: list[Iteration]) -> float:
+    return median(
+        abs(ms / i.ms - 1.0) for ms, i in zip(predicted_ms(profile, "FP16", iterations), iterations, strict=True)
+    )
+
+
+@pytest.mark.parametrize("left_out", ["q_burst_1", "q_chat_1", "q_light_1", "q_mixed_1"])
+def test_iterations_of_other_runs_make_a_composed_profile_better(left_out: str) -> None:
+    composed = load_profile("h200-141gb.qwen3-30b-a3b")
+    runs = {run["run"] for run in json.loads((EXPERTS / "runs.json").read_text())}
+    others = [i for run in sorted(runs - {left_out}) for i in read_iterations(EXPERTS, "FP16", run)]
+    own = read_iterations(EXPERTS, "FP16", left_out)
+    fitted = fit_iterations(composed, "FP16", others, "mine.qwen3-30b-a3b", "2026-01-01")
+    assert median_error(fitted, own) < 0.03 < median_error(composed, own)
+
+
+def test_a_recording_without_small_batches_and_prompts_is_accepted() -> None:
+    composed = load_profile("h200-141gb.qwen3-30b-a3b")
+    recorded = [i for i in read_iterations(EXPERTS, "FP16") if i.prefill_tokens == 0]
+    large, small = ([i for i in recorded if (i.decoding >= 32) == is_large] for is_large in (True, False))
+    fitted = fit_iterations(composed, "FP16", large, "mine.qwen3-30b-a3b", "2026-01-01")
+    assert median_error(fitted, large) < 0.02
+    assert median_error(fitted, small) < 1.1 * median_error(composed, small)
+    longer, shorter = (predict(fitted, "FP16", [], [(n, 0)]) for n in (4096, 1024))
+    assert longer > 2 * shorter > 0
