@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.cli.fleet_show import add_verb
 from llmserve_env.cli.running import progress_bar
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def add_parser(subparsers: Any) -> None:
     for verb, run in ((calibrate, run_calibrate), (tune, run_tune), (train, run_train)):
         verb.add_argument("task", help="id of a fleet task, or its YAML file")
         verb.set_defaults(run=run)
+    add_verb(verbs)
 
 
 def _task(args: argparse.Namespace) -> FleetTask:

@@ -80,7 +80,7 @@ shared_pristine_state = _PerDeployment(pristine_state)
 @cache
 def announce_compilation() -> None:
     """Warn once, in advance, that the first run of this version compiles its kernels."""
-    if not is_compiled(advance, measure):
+    if not is_compiled(advance):
         _log.warning("compiling the simulator's kernels: about fifteen seconds, once per version and machine")
 
 

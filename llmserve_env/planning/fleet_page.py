@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from importlib.resources import files
 
 import numpy as np
@@ -19,13 +21,13 @@ SMOOTH = 10
 """Windows over which attainment is shown: five minutes of thirty seconds."""
 
 
-def fleet_page(timeline: FleetTimeline, agent: str, command: str) -> str:
-    """The whole page, which needs nothing from elsewhere."""
+def fleet_page(timeline: FleetTimeline, agent: str, command: str, notes: Sequence[str] = ()) -> str:
+    """The whole page, which needs nothing from elsewhere; `notes` say what was done to the series."""
     task, traffic = timeline.task, timeline.traffic
     style = files("llmserve_env.planning.report").joinpath("style.css").read_text(encoding="utf-8")
     body = "\n".join(
         [
-            f"<h1>{task.name}: what {agent} did</h1>",
+            f"<h1>{escape(task.name)}: what {escape(agent)} did</h1>",
             paragraph(task.description, "soft"),
             paragraph(headline(timeline, agent), "lead"),
             summary_cards(timeline),
@@ -40,7 +42,8 @@ def fleet_page(timeline: FleetTimeline, agent: str, command: str) -> str:
                     f"{task.versioned_id}, {task.length_s / 3_600:g} hours of {traffic.series} from second "
                     f"{traffic.start_s:.0f} on, seed {traffic.seed}. {task.prices.source}"
                 ),
-                f"<pre>{command}</pre>",
+                *(paragraph(note) for note in notes),
+                f"<pre>{escape(command)}</pre>",
             ),
         ]
     )
@@ -187,8 +190,8 @@ def _dollars_section(timeline: FleetTimeline) -> str:
 
     header = ("hour", "requests/s", "replicas", "promises kept", "offered", "income", "GPUs", "credits", "net")
     text = (
-        "`offered` is what the hour's requests would pay if every promise was kept. Credits change with the attainment "
-        "of the whole episode, so an hour can give some back."
+        "`offered` is what the hour's requests would pay if every promise was kept; income has batch jobs besides. "
+        "Credits change with the attainment of the whole episode, so an hour can give some back."
     )
     table = html_table(header, _hourly(timeline))
     return section("dollars", "Dollars", picture(svg_uri(draw, WIDE), "Dollars so far"), paragraph(text), table)
