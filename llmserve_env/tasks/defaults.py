@@ -12,6 +12,8 @@ from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.files import number_of, suite_of
 from llmserve_env.units import bytes_to_gb
 
+HOST = "xeon-h200-vllm-0.26"
+"""The CPU of a deployment in words that names none; `host: null` leaves the GPU alone."""
 MEMORY_UTILISATION = 0.9
 """Share of the card that vLLM takes unless told otherwise (--gpu-memory-utilization)."""
 WAITING_ROOM = 64
@@ -57,8 +59,10 @@ def _deployment(section: Any, num_classes: int) -> Any:
     is_in_words = any(word in section for word in WORDS)
     filled = with_profile(section) if is_in_words else dict(section)
     filled.setdefault("waiting_room", [WAITING_ROOM] * num_classes)
-    if is_in_words and "memory_limit_gb" not in filled:
-        filled.setdefault("gpu_memory_utilization", MEMORY_UTILISATION)
+    if is_in_words:
+        filled.setdefault("host", HOST)
+        if "memory_limit_gb" not in filled:
+            filled.setdefault("gpu_memory_utilization", MEMORY_UTILISATION)
     utilisation = filled.get("gpu_memory_utilization")
     if "memory_limit_gb" not in filled and isinstance(filled.get("profile"), str):
         card_gb = bytes_to_gb(load_profile(filled["profile"]).gpu.memory_bytes)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from llmserve_env.engine.costs import NO_HOST
 from llmserve_env.env.episode import Episode
 from llmserve_env.errors import ConfigError
 from llmserve_env.planning.report.flags import serving
+from llmserve_env.profiles.host import load_host
+from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.task import parse_task
 from tests.own_tasks import own_task, write_task
@@ -34,6 +37,15 @@ def test_a_deployment_says_what_is_served(tmp_path: Path) -> None:
     # 64 layers, half of 8 key-value heads of 128 numbers, keys and values in a byte each.
     assert fleet.costs.kv_bytes_per_token == 64 * 2 * 4 * 128
     assert 600_000 < fleet.num_blocks(1.0, 3, False) * 16 < 950_000
+
+
+def test_it_has_a_host_as_vllm_has_one_unless_told_otherwise(tmp_path: Path) -> None:
+    fleet = load_task(write_task(tmp_path, own_task(deployment=WORDS))).fleet
+    profile = load_profile("h100-80gb.qwen3-32b.kv-fp8.tp2")
+    assert fleet.host == load_host("xeon-h200-vllm-0.26").for_model(profile.model).costs()
+    assert fleet.async_scheduling
+    alone = load_task(write_task(tmp_path, own_task(deployment={**WORDS, "host": None}))).fleet
+    assert (alone.host, alone.async_scheduling) == (NO_HOST, False)
 
 
 def test_its_knobs_are_those_it_can_move(tmp_path: Path) -> None:
@@ -71,6 +83,12 @@ def test_the_command_to_start_it_names_model_and_parallelism(tmp_path: Path) -> 
         ({"tensor_parallel": "two"}, "tensor_parallel must be a whole number of 1 or more; got 'two'"),
         ({"weights": "fp3"}, "weights 'fp3' unknown; choose from fp16"),
         ({"kv_cache": "fp2"}, "kv_cache 'fp2' unknown; choose one of fp16, fp8"),
+        ({"gpu": "a100-80gb"}, "weights fp8: a100-80gb does not compute in it; allowed: fp16"),
+        (
+            {"gpu": "l40s-48gb", "weights": "fp16", "tensor_parallel": 1},
+            "tensor_parallel 1: qwen3-32b in fp16 leaves no room for keys and values on l40s-48gb; the smallest that "
+            "fits is 2",
+        ),
         ({"profile": "a100-40gb.llama-3-8b"}, "give either profile or gpu, model"),
     ],
 )
