@@ -151,7 +151,7 @@ def run_import(args: argparse.Namespace) -> int:
     """`llmserve profile import`."""
     today = datetime.now(UTC).date().isoformat()
     if args.source == "aiconfigurator":
-        from llmserve_env.profiles.composition import compose
+        from llmserve_env.profiles.composing.suite_profiles import compose
 
         if args.gpu is None:
             raise ProfileError("--source aiconfigurator needs --gpu")

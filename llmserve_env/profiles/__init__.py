@@ -1,7 +1,7 @@
 """Latency profiles: what an iteration costs on a GPU. docs/profiles.md describes how they are made.
 
 Start with `load_profile` (store), `Profile` (schema) and `predict` (prediction); `measured` fits timed iterations,
-`composition` sums published kernel timings. Names load lazily: `architectures` alone needs no pydantic.
+`composing` sums published kernel timings. Names load lazily: `architectures` alone needs no pydantic.
 """
 
 from __future__ import annotations

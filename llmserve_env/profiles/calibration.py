@@ -14,12 +14,11 @@ from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.architectures import Architecture
 from llmserve_env.profiles.checks import least_factors
-from llmserve_env.profiles.composition import model_facts
 from llmserve_env.profiles.conversion import curve_ps
 from llmserve_env.profiles.engine_results import Observation
 from llmserve_env.profiles.fitting import GEMM_KNOTS, FittedTier, Iteration, fit
 from llmserve_env.profiles.measured import error_of
-from llmserve_env.profiles.schema import DecodeAttention, Profile, Provenance, Tier, TierName, TimeCurve
+from llmserve_env.profiles.schema import DecodeAttention, Model, Profile, Provenance, Tier, TierName, TimeCurve
 from llmserve_env.profiles.store import build_profile
 from llmserve_env.units import PS_PER_MS
 
@@ -110,7 +109,7 @@ def fit_iterations(
     tiers: dict[TierName, Tier] = {other: _fitted_tier(base, tier, other, fitted) for other in base.tiers}
     if architecture is not None:
         tiers = {n: t.model_copy(update={"weight_bytes": architecture.weight_bytes(n)}) for n, t in tiers.items()}
-        base = base.model_copy(update={"model": model_facts(architecture)})
+        base = base.model_copy(update={"model": Model.of(architecture)})
     notes = (f"{len(training)} iterations fitted; GPU, draft model and ratios between tiers of {base.name}.",)
     profile = _renamed(base, name, tiers, "recorded iterations", date, notes)
     costs = profile.costs().tiers[TIER_NUMBERS[tier]]

@@ -13,7 +13,6 @@ from llmserve_env.engine.costs import GpuCosts
 from llmserve_env.engine.tiers import TIER_NAMES, TIER_NUMBERS, TIERS_BY_NAME
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles.architectures import Architecture, model_and_draft
-from llmserve_env.profiles.composition import model_facts
 from llmserve_env.profiles.conversion import tier_costs
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
 from llmserve_env.profiles.fitting import FittedTier, Floats, fit, fit_products
@@ -25,6 +24,7 @@ from llmserve_env.profiles.schema import (
     Draft,
     FitError,
     Gpu,
+    Model,
     Profile,
     Provenance,
     Tier,
@@ -58,7 +58,7 @@ def measured_profile(gpu_name: str, model_name: str, measurements: Sequence[Meas
     profile = build_profile(
         name=f"{gpu_name}.{model_name}",
         gpu=_gpu(gpu_name, machine, names),
-        model=model_facts(architecture),
+        model=Model.of(architecture),
         tiers={name: _tier(name, fitted[name], architecture, overhead_ms) for name in names},
         draft=_draft(draft, [p for p in points if p.model == draft.name], int(machine["device_copy_bytes_per_s"])),
         provenance=_provenance(measurements),

@@ -16,6 +16,8 @@ FORMAT_VERSION = 1
 MAX_QUERY_TOKENS = MAX_SPECULATION_DEPTH + 1
 
 if TYPE_CHECKING:
+    from llmserve_env.profiles.architectures import Architecture
+
     TierName = str
 else:
     TierName = Literal[TIER_NAMES]
@@ -127,6 +129,18 @@ class Model(_Part):
     layers: Count | None = None
     kernels_per_layer: Count | None = None
     """Kernels that an engine launches one by one where no graph is captured."""
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> Model:
+        """The facts of a plain decoder on one GPU."""
+        return cls(
+            name=architecture.name,
+            linear_parameters=architecture.linear_parameters,
+            attention_flops_per_pair=architecture.attention_flops_per_pair,
+            kv_bytes_per_token=architecture.kv_bytes_per_token,
+            activation_bytes_per_token=architecture.activation_bytes_per_token,
+            logits_bytes_per_sequence=architecture.logits_bytes_per_sequence,
+        )
 
 
 class Parallelism(_Part):

@@ -1,9 +1,13 @@
-"""How many kernels a layer is made of."""
+"""How many kernels a layer is made of, and what the small ones take."""
 
 from __future__ import annotations
 
 from llmserve_env.profiles.composing.served import Served
 
+SMALL_KERNEL_US = 1.75
+"""Fixed time of a small kernel: the mean in our H200 measurements (machine.small_kernel_us)."""
+STREAMING_EFFICIENCY = 0.8
+"""Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 SMALL = 5
 """Two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
 QUERY_AND_KEY_NORMS = 2

@@ -16,21 +16,22 @@ from llmserve_env.profiles.composing.attention import (
     latent_attention,
 )
 from llmserve_env.profiles.composing.kernel_tables import BLOCK_SCALED, KernelTables
-from llmserve_env.profiles.composing.kernels import kernels_per_layer, small_kernels
+from llmserve_env.profiles.composing.kernels import (
+    SMALL_KERNEL_US,
+    STREAMING_EFFICIENCY,
+    kernels_per_layer,
+    small_kernels,
+)
 from llmserve_env.profiles.composing.served import Served
 from llmserve_env.profiles.model_spec import Experts
 from llmserve_env.profiles.roofline import Roofline
 from llmserve_env.profiles.schema import Gpu
 
-SMALL_KERNEL_US = 1.75
-"""Fixed time of a small kernel: the mean in our H200 measurements (machine.small_kernel_us)."""
 KERNEL_GAP_US = 0.66
 """Between two kernels of a captured graph, which are timed one at a time: iterations of 1 to 8 sequences in vLLM on our
 H200 (recordings/h200) take 0.21 ms longer than the 320 kernels of Llama-3-8B."""
 SUSTAINED_TOKENS = (256, 1024)
 """Between these the products of an iteration become bound by computing."""
-STREAMING_EFFICIENCY = 0.8
-"""Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 PRODUCT_TYPES = {"FP16": "bfloat16", "FP8": "fp8", "FP4": "nvfp4"}
 EXPERT_TYPES = {**PRODUCT_TYPES, "INT4": "int4_wo"}
 MXFP4 = "w4a16_mxfp4"

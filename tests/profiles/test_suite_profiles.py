@@ -61,14 +61,14 @@ def test_what_nobody_timed_is_marked_derived() -> None:
 @needs_tables
 @pytest.mark.parametrize("card", ["a100-40gb", "h100-80gb"])
 def test_composing_again_gives_the_shipped_profile(card: str) -> None:
-    from llmserve_env.profiles.composition import compose
+    from llmserve_env.profiles.composing.suite_profiles import compose
 
     shipped = load_profile(f"{card}.llama-3-8b")
     assert compose(card, "llama-3-8b", shipped.provenance.date) == shipped
 
 
 def test_an_unknown_card_or_model_is_refused() -> None:
-    from llmserve_env.profiles.composition import compose
+    from llmserve_env.profiles.composing.suite_profiles import compose
 
     with pytest.raises(ProfileError, match="no published timings for GPU 'tpu'; choose one of a100-40gb, "):
         compose("tpu", "llama-3-8b", "2026-01-01")

@@ -1,4 +1,7 @@
-"""A profile summed from published kernel timings: GEMMs and attention as timed, the small kernels from bandwidth."""
+"""The profiles of both suites of tasks: Llama-3-8B on one GPU, in INT8 and INT4 too, with a draft model.
+
+They are frozen with the tasks. `compose.py` composes any model, in the precisions that engines serve today.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import aiconfigurator as tables
 from llmserve_env.profiles.aiconfigurator import GemmTable
 from llmserve_env.profiles.architectures import Architecture, model_and_draft
+from llmserve_env.profiles.composing.kernels import SMALL, SMALL_KERNEL_US, STREAMING_EFFICIENCY
 from llmserve_env.profiles.curves import CurveTerm, relative_nnls, values_at_knots
 from llmserve_env.profiles.gpus import GPUS
 from llmserve_env.profiles.roofline import Roofline
@@ -29,12 +33,6 @@ from llmserve_env.profiles.schema import (
 from llmserve_env.profiles.store import build_profile, load_profile
 
 Floats = NDArray[np.float64]
-SMALL_KERNELS_PER_LAYER = 5
-"""Two residual-and-norm kernels, rotary embedding, KV-cache write, SwiGLU."""
-SMALL_KERNEL_US = 1.75
-"""Fixed time of a small kernel: the mean in our H200 measurements (machine.small_kernel_us)."""
-STREAMING_EFFICIENCY = 0.8
-"""Share of peak bandwidth that elementwise kernels reach; aiconfigurator-core's constant."""
 DEQUANTISING_SLOWDOWN = 1.12
 """Time of a compute-bound W4A16 product relative to bf16, from the A100 tables at 8,192 tokens."""
 VERIFICATION_FACTORS = {2: 1.05, 3: 1.05, 5: 1.14, 9: 1.26}
@@ -111,7 +109,7 @@ class Composer:
 
     @staticmethod
     def _small_kernels_us(architecture: Architecture) -> float:
-        return SMALL_KERNELS_PER_LAYER * architecture.layers * SMALL_KERNEL_US
+        return SMALL * architecture.layers * SMALL_KERNEL_US
 
     def decode_attention(self) -> tuple[TimeCurve, float]:
         """Milliseconds over total context, and microseconds per sequence, all layers."""
@@ -185,22 +183,10 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
     return build_profile(
         name=f"{gpu_name}{suffix}.{model_name}",
         gpu=gpu,
-        model=model_facts(architecture),
+        model=Model.of(architecture),
         tiers={name: composer.tier(name) for name in gpu.peak_flops_per_s},
         draft=composer.draft(draft),
         provenance=_provenance(gpu_name, composer, date),
-    )
-
-
-def model_facts(architecture: Architecture) -> Model:
-    """The model section of a profile."""
-    return Model(
-        name=architecture.name,
-        linear_parameters=architecture.linear_parameters,
-        attention_flops_per_pair=architecture.attention_flops_per_pair,
-        kv_bytes_per_token=architecture.kv_bytes_per_token,
-        activation_bytes_per_token=architecture.activation_bytes_per_token,
-        logits_bytes_per_sequence=architecture.logits_bytes_per_sequence,
     )
 
 
