@@ -2,7 +2,7 @@
 
 The same server, with its default memory, is stepped by 50 sessions and by 500, in turns, and the ratio of their steps
 per second is what counts. Then 1,000 WebSockets are opened, each plays a few steps, and the memory of the process is
-read.
+read. The sizes of episodes say how many sessions fit into a gigabyte.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,6 +21,8 @@ from benchmarks.bars import report_missed
 from benchmarks.load import http_client, run_load
 from benchmarks.markdown import markdown_table
 from benchmarks.server import ACTION, Served, serving
+from llmserve_env.env.episode import Episode
+from llmserve_env.server.episode_memory import Packed
 from llmserve_env.tasks.catalog import BENCHMARK
 
 FEW, MANY = 50, 500
@@ -29,6 +32,7 @@ WEBSOCKETS = 1_000
 STEPS_EACH = 5
 MAX_RESIDENT_MB = 2_000
 OPENED_AT_ONCE = 50
+LARGEST = "mooncake_agent"
 
 
 def rates(served: Served, task_id: str, seconds: float) -> dict[str, Any]:
@@ -43,6 +47,26 @@ def rates(served: Served, task_id: str, seconds: float) -> dict[str, Any]:
     ratio = statistics.median(many / few for few, many in zip(found[FEW], found[MANY], strict=True))
     medians = {str(sessions): round(statistics.median(so_far)) for sessions, so_far in found.items()}
     return {"steps_per_s": medians, "ratio": round(ratio, 2), "errors": len(errors)}
+
+
+def sizes() -> dict[str, dict[str, float]]:
+    """Memory of an episode after its first half, at hand and compressed, and the time to bring it back."""
+    found = {}
+    for task_id in (*BENCHMARK, LARGEST):
+        episode, again = Episode(task_id), Episode(task_id)
+        episode.reset(1)
+        for _ in range(episode.task.steps // 2):
+            episode.step(episode.task.knobs_from_mapping(ACTION))
+        packed = Packed.of(episode)
+        started_s = time.perf_counter()
+        packed.unpack(again)
+        took_ms = 1e3 * (time.perf_counter() - started_s)
+        found[task_id] = {
+            "live_mb": episode.num_bytes / 1e6,
+            "packed_mb": packed.num_bytes / 1e6,
+            "unpack_ms": took_ms,
+        }
+    return found
 
 
 async def open_websockets(served: Served, count: int) -> dict[str, Any]:
@@ -77,6 +101,7 @@ def measure(seconds: float) -> dict[str, Any]:
     crowd = {"LLMSERVE_MAX_WEBSOCKETS": str(WEBSOCKETS), "LLMSERVE_MAX_WEBSOCKETS_PER_CLIENT": str(WEBSOCKETS)}
     with serving("server.app", "--port", "0", **crowd) as served:
         found["websockets"] = asyncio.run(open_websockets(served, WEBSOCKETS))
+    found["sizes"] = sizes()
     return found
 
 
@@ -100,9 +125,14 @@ def as_text(found: dict[str, Any]) -> str:
     ]
     table = markdown_table(["task", f"{FEW} sessions, steps/s", f"{MANY} sessions, steps/s", "ratio"], rows)
     sockets = found["websockets"]
+    fit = [
+        [f"`{task_id}`", *(f"{row[name]:.2f}" for name in ("live_mb", "packed_mb")), f"{row['unpack_ms']:.1f}"]
+        for task_id, row in found["sizes"].items()
+    ]
+    titles = ["task", "an episode, MB", "compressed, MB", "to bring it back, ms"]
     return (
         f"{table}\n\n{sockets['open']:,} open WebSockets, each with an episode: {sockets['resident_mb']:,} MB "
-        f"({sockets['before_mb']:,} MB before)."
+        f"({sockets['before_mb']:,} MB before).\n\n{markdown_table(titles, fit)}"
     )
 
 

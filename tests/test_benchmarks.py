@@ -65,14 +65,17 @@ def test_a_crowd_is_held_to_its_bars() -> None:
     def found(ratio: float, resident_mb: int) -> dict[str, Any]:
         row = {"steps_per_s": {"50": 1000, "500": 700}, "ratio": ratio, "errors": 0}
         sockets = {"open": 1000, "before_mb": 400, "resident_mb": resident_mb, "errors": 0}
-        return {"stepping": {"bursty_workload": row}, "websockets": sockets}
+        size = {"live_mb": 2.0, "packed_mb": 0.1, "unpack_ms": 1.0}
+        return {"stepping": {"bursty_workload": row}, "websockets": sockets, "sizes": {"bursty_workload": size}}
 
     assert crowd.missed(found(0.6, 1_999)) == []
     assert crowd.missed(found(0.59, 2_000)) == [
         "bursty_workload: 500 sessions step at 0.59 of the rate of 50",
         "2000 MB with 1000 WebSockets",
     ]
-    assert "| `bursty_workload` | 1,000 | 700 | 0.60 |" in crowd.as_text(found(0.6, 1_999))
+    shown = crowd.as_text(found(0.6, 1_999))
+    assert "| `bursty_workload` | 1,000 | 700 | 0.60 |" in shown
+    assert "| `bursty_workload` | 2.00 | 0.10 | 1.0 |" in shown
 
 
 def day(last_quarter_mb: float) -> dict[str, Any]:
