@@ -43,6 +43,9 @@ class HttpConnection:
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
         """Send a request; return status and body of the answer."""
+        # A server closes connections that have been idle for a few seconds.
+        if self._reader.at_eof():
+            await self.open()
         content = json.dumps(body).encode()
         lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}"]
         self._writer.write("\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + content)

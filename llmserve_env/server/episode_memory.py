@@ -22,7 +22,7 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.episode_batch import BatchSnapshot
 
 CODEC = "lz4_raw"
-PACKED_SHARE = 0.25
+PACKED_SHARE = 0.07
 """Part of the budget that packed episodes may take."""
 NewEpisode = Callable[[], Episode]
 

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from llmserve_env.server.episode_memory import EpisodeMemory
 from llmserve_env.server.process import give_back_memory, resident_bytes
 
-EPISODE_SHARE = 0.6
-"""Part of the memory left after the start that episodes get; requests, buffers and fragments need the rest."""
-HIGH_SHARE = 0.85
-"""Part of the limit above which episodes give memory up."""
+HIGH_SHARE = 0.88
+"""Part of the limit that the process takes with all its episodes; buffers and what is being packed need the rest."""
 MIN_EPISODE_BYTES = 32_000_000
 
 
@@ -30,8 +28,8 @@ class MemoryWatch:
 
     def begin(self) -> int:
         """Note that everything is loaded; returns the budget of the episodes."""
-        left_bytes = self._limit_bytes - self._resident()
-        self._full_budget_bytes = max(int(EPISODE_SHARE * left_bytes), MIN_EPISODE_BYTES)
+        left_bytes = int(HIGH_SHARE * self._limit_bytes) - self._resident()
+        self._full_budget_bytes = max(left_bytes, MIN_EPISODE_BYTES)
         self._memory.budget_bytes = self._full_budget_bytes
         return self._full_budget_bytes
 

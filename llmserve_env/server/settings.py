@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     )
 
     memory_mb: int = Field(
-        default=1_500, ge=256, description="memory of a server process; episodes get what is left after its start"
+        default=2_000, ge=256, description="memory of a server process; episodes get what is left after its start"
     )
     store_mb: int = Field(
         default=1_000, ge=16, description="size of the session store; above it the oldest sessions are deleted"

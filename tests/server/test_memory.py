@@ -16,7 +16,7 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.server.application import create_app
 from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode, Packed, Recipe
-from llmserve_env.server.memory_watch import EPISODE_SHARE, HIGH_SHARE, MIN_EPISODE_BYTES, MemoryWatch
+from llmserve_env.server.memory_watch import HIGH_SHARE, MIN_EPISODE_BYTES, MemoryWatch
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from tests.server.conftest import settings
 
@@ -76,7 +76,7 @@ def test_the_memory_stays_within_its_budget_and_packs_what_was_not_used_for_long
 
 def test_when_packed_episodes_need_too_much_the_oldest_are_kept_as_actions() -> None:
     size = started("static_workload", 1, 1).num_bytes
-    memory = EpisodeMemory(budget_bytes=size // 8)
+    memory = EpisodeMemory(budget_bytes=size // 2)
     episodes = [held(memory, seed, "static_workload") for seed in range(24)]
     assert 0 < memory.num_packed < len(episodes) - 1
     assert memory.num_bytes <= 2 * size
@@ -168,7 +168,7 @@ def test_episodes_give_way_when_the_process_nears_its_limit_and_come_back_afterw
     process = Process(memory, other_bytes=100_000_000)
     watch = MemoryWatch(memory, limit_bytes, process.resident, process.give_back)
     full_bytes = watch.begin()
-    assert full_bytes == int(EPISODE_SHARE * 300_000_000)
+    assert full_bytes == int(HIGH_SHARE * limit_bytes) - 100_000_000
     episodes = [
         held(memory, seed) for seed in range(int(0.7 * full_bytes / started("bursty_workload", 1, 1).num_bytes))
     ]
