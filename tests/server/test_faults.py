@@ -46,16 +46,21 @@ def test_a_foreign_lock_holds_up_only_those_who_write(
 ) -> None:
     session = client.post("/reset", json={"seed": 1}).json()["session_id"]
     assert step(client, session).status_code == 200
-    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     foreign.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(sqlite_store, "BUSY_TIMEOUT_S", 10 * TIMEOUT_S)
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(step(client, session)))
     waiting.start()
-    # The step waits in a thread for the lock, so the event loop answers meanwhile.
-    assert [client.get(name).status_code for name in ("/health", "/tasks")] == [200, 200]
-    assert answers == []
+    seen: list[int] = []
+    looking = threading.Thread(target=lambda: seen.extend(client.get(at).status_code for at in ("/health", "/tasks")))
+    looking.start()
+    looking.join(TIMEOUT_S)
+    meanwhile = list(seen), list(answers)
     foreign.execute("COMMIT")
     waiting.join(TIMEOUT_S)
+    # The step waits in a thread for the lock, so the event loop answers meanwhile.
+    assert meanwhile == ([200, 200], [])
     assert answers[0].status_code == 200
     foreign.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(sqlite_store, "BUSY_TIMEOUT_S", 0.0)

@@ -24,6 +24,8 @@ from tests.server.conftest import settings
 
 HEAVY = ("fastapi", "gradio", "numba", "openenv", "pydantic")
 TIMEOUT_S = 60
+OTHERS = 50
+"""Requests that are answered while others wait."""
 
 
 class Call(threading.Thread):
@@ -122,6 +124,7 @@ def test_steps_wait_until_the_simulator_is_warm(cold: threading.Event, monkeypat
         with client.websocket_connect("/ws") as socket:
             socket.send_json({"type": "step", "data": {}})
             reset = Call(client, "POST", "/reset", json={"seed": 1})
+            assert {client.get("/tasks").status_code for _ in range(OTHERS)} == {200}
             assert reset.status is None
             cold.set()
             assert (reset.answer(), socket.receive_json()["type"]) == (200, "observation")
