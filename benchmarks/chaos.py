@@ -14,6 +14,7 @@ import re
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ ROUND_S = 10.0
 MAX_STEP_P99_MS = 250.0
 MAX_HEALTH_S = 1.0
 PROBE_INTERVAL_S = 0.25
+KINDS = ("attack", "fault")
 MEMORY_MB = 1_000
 STORE_MB = 50
 
@@ -182,11 +184,14 @@ def missed(found: dict[str, Any]) -> list[str]:
 
 def as_text(found: dict[str, Any]) -> str:
     """What was tried, what held and what was lost."""
-    lines = []
+    tallies: dict[str, Counter[str]] = {}
     for one in found["tried"]:
-        name = one.get("attack") or one.get("fault")
-        rest = ", ".join(f"{value:,} {key}" for key, value in one.items() if key not in ("attack", "fault") and value)
-        lines.append(f"{name}: {rest or 'done'}")
+        name, counts = one.get("attack") or one["fault"], {key: one[key] for key in one if key not in KINDS}
+        tallies.setdefault(name, Counter()).update(counts)
+    lines = [
+        f"{name}: {', '.join(f'{count:,} {key}' for key, count in tally.items() if count)}"
+        for name, tally in tallies.items()
+    ]
     lines += [
         f"{found['seconds']:.0f} s, {HONEST_CLIENTS} honest clients: {found['sessions']} sessions, "
         f"{found['acknowledged_steps']:,} acknowledged steps, {len(found['lost_or_different'])} lost or different",
