@@ -36,6 +36,11 @@ class Load:
     shortest: float = 1.0
     """Lengths are spread evenly between this share of the stated ones and the whole."""
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        return self.prompt_tokens + self.output_tokens
+
     def lengths(self, count: int, seed: int) -> tuple[Array, Array]:
         """Prompt and output tokens of the requests."""
         rng = np.random.default_rng(seed)

@@ -59,7 +59,9 @@ def playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
         try:
             if case.load.concurrency > MAX_RUNNING:
                 raise ProfileError(f"{case.load.concurrency} requests in flight; at most {MAX_RUNNING} run at once")
-            served_profile(case.gpu, case.served)
+            pool, longest = _pool_tokens(case, served_profile(case.gpu, case.served)), case.load.longest
+            if pool < longest:
+                raise ProfileError(f"a KV pool of {pool} tokens does not hold a request of {longest}")
             kept.append(case)
         except ProfileError as error:
             reasons.append(f"{case.model} on {case.system}: {error}")
@@ -69,15 +71,19 @@ def playable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
 def play(case: Case, host: PublishedHost, profile: Profile | None = None) -> LoopResult:
     """One row on the simulator, with the composed profile or another one."""
     profile, tier = profile or served_profile(case.gpu, case.served), case.served.weights
-    memory = engine_memory(profile, tier, case.token_budget, case.load.concurrency)
     server = Server(
         costs=profile.costs().serving(TIER_NUMBERS[tier]),
         host=host.costs(profile.model, case.load),
         is_async=case.is_async,
         token_budget=case.token_budget,
-        kv_tokens=memory.pool_tokens(),
+        kv_tokens=_pool_tokens(case, profile),
     )
     return closed_loop(server, case.load)
+
+
+def _pool_tokens(case: Case, profile: Profile) -> int:
+    """Tokens of KV cache that vLLM would find room for."""
+    return engine_memory(profile, case.served.weights, case.token_budget, case.load.concurrency).pool_tokens()
 
 
 def hosts_of_others(cases: Sequence[Case]) -> dict[tuple[Any, bool], PublishedHost]:

@@ -43,7 +43,7 @@ lengths between 80 and 100 % of the stated ones (RANDOM_RANGE_RATIO), max-num-ba
 NVIDIA_VERSION = "0.12.0"
 NVIDIA_MARGIN = 1500
 """NVIDIA's own rows have exactly the stated lengths; aiconfigurator starts vLLM with max-num-batched-tokens = batch +
-input length + 1500 (its generator/rule_plugin/vllm.rule, Apache-2.0)."""
+input length + 1500 (its generator/rule_plugin/vllm.rule, Apache-2.0). The simulator holds at most 16,384."""
 FIRST_ASYNC = (0, 14)
 """The first vLLM that schedules asynchronously by default."""
 

@@ -33,6 +33,7 @@ from llmserve_env.profiles.schema import (
 from llmserve_env.profiles.store import build_profile, load_profile
 
 Floats = NDArray[np.float64]
+SUITE_TIERS = ("FP16", "INT8", "INT4")
 DEQUANTISING_SLOWDOWN = 1.12
 """Time of a compute-bound W4A16 product relative to bf16, from the A100 tables at 8,192 tokens."""
 VERIFICATION_FACTORS = {2: 1.05, 3: 1.05, 5: 1.14, 9: 1.26}
@@ -177,14 +178,15 @@ def compose(gpu_name: str, model_name: str, date: str, suffix: str = "") -> Prof
     if source not in tables.TABLES:
         known = ", ".join(sorted({*tables.TABLES, *SCALED_FROM}))
         raise ProfileError(f"no published timings for GPU {gpu_name!r}; choose one of {known}")
-    gpu, (architecture, draft) = GPUS[gpu_name], model_and_draft(model_name)
+    card, (architecture, draft) = GPUS[gpu_name], model_and_draft(model_name)
+    gpu = card.model_copy(update={"peak_flops_per_s": {name: card.peak_flops_per_s[name] for name in SUITE_TIERS}})
     factor = GPUS[source].memory_bandwidth_bytes_per_s / gpu.memory_bandwidth_bytes_per_s
     composer = Composer(gpu_name, gpu, tables.TABLES[source], architecture, factor)
     return build_profile(
         name=f"{gpu_name}{suffix}.{model_name}",
         gpu=gpu,
         model=Model.of(architecture),
-        tiers={name: composer.tier(name) for name in gpu.peak_flops_per_s},
+        tiers={name: composer.tier(name) for name in SUITE_TIERS},
         draft=composer.draft(draft),
         provenance=_provenance(gpu_name, composer, date),
     )
