@@ -24,6 +24,7 @@ from llmserve_env.tasks.variants import with_changes
 from tools.card_experiment.__main__ import main
 from tools.card_experiment.comparison import compare, figures_of, score_of
 from tools.card_experiment.engines import ENGINES
+from tools.card_experiment.health import longest_silence
 from tools.card_experiment.hosts import SCALES, rewards_of
 from tools.card_experiment.overhead import as_text, overhead_of
 from tools.card_experiment.playing import task_of
@@ -36,7 +37,7 @@ FACTS = {"engine": "cpu", "task": "tiny_server", "task_version": 1, "num_blocks"
 
 
 def simulated(policy: str, seed: int, windows: int = 6) -> PlayedEpisode:
-    (played,) = play(policy_of(policy, PLAN.defaults), task_of(PLAN, windows), [seed])
+    (played,) = play(policy_of(policy, PLAN), task_of(PLAN, windows), [seed])
     return played
 
 
@@ -58,7 +59,7 @@ def test_the_live_tasks_offer_only_knobs_that_a_running_engine_takes() -> None:
 
 def test_the_h200_task_is_served_in_the_simulator() -> None:
     task = real_task(H200_LIVE)
-    (played,) = play(policy_of("vllm", ENGINES["h200"].defaults), task, [1])
+    (played,) = play(policy_of("vllm", ENGINES["h200"]), task, [1])
     assert named(played.trajectory.knobs)["token_budget"][0] == 8_192
     finished = (played.requests.ending == Ending.FINISHED).mean()
     assert finished > 0.9 and len(played.requests) > 1_000
@@ -94,7 +95,19 @@ def test_an_engine_that_is_slower_than_the_simulator_shows_as_an_error(recorded:
         assert late.live[policy]["ttft_mean_ms"].mean == pytest.approx(2 * plain.live[policy]["ttft_mean_ms"].mean)
         assert late.errors[policy]["ttft_mean_ms"] < plain.errors[policy]["ttft_mean_ms"]
         assert late.simulated[policy] == plain.simulated[policy]
-    assert "Means and 95 %" in as_markdown(late, 2)
+    assert "Means and 95 %" in as_markdown(late)
+
+
+def test_a_client_that_took_nothing_in_for_a_while_shows(recorded: Path) -> None:
+    record = load(recorded)[0]
+    busy = replace(record, windows={**record.windows, "active_requests": np.full(6, 40.0)})
+    at_s, length_s = longest_silence(busy, 1.0)
+    # Everything after the first second comes two seconds later.
+    late_ms = np.where(record.requests.arrival_s + record.requests.ttft_ms / 1e3 > 1.0, 2_000.0, 0.0)
+    held = replace(record.requests, ttft_ms=record.requests.ttft_ms + late_ms, e2e_ms=np.full(len(late_ms), np.nan))
+    found = longest_silence(replace(busy, requests=held), 1.0)
+    assert at_s >= 0.0 and length_s < 2.0 <= found[1] and found[0] <= 1.0
+    assert longest_silence(record, 1.0) == (0.0, 0.0) or record.windows["active_requests"].max() >= 20
 
 
 def test_a_request_is_good_only_if_it_keeps_both_promises() -> None:
@@ -108,7 +121,7 @@ def test_a_request_is_good_only_if_it_keeps_both_promises() -> None:
 
 def test_a_score_from_recorded_windows_is_the_score_of_the_episode() -> None:
     task = real_task(H200_LIVE)
-    (played,) = play(policy_of("tuned", ENGINES["h200"].defaults), task, [1])
+    (played,) = play(policy_of("tuned", ENGINES["h200"]), task, [1])
     assert score_of(task, played.trajectory.terms) == pytest.approx(result_of("tuned", played).score)
 
 
@@ -118,7 +131,7 @@ def test_the_trained_policy_beats_the_tuned_constant_in_the_simulator_also_besid
         constant = ConstantAgent(tuned_knobs(real_task(H200_LIVE)))
         rewards = [
             np.mean([played.trajectory.terms["reward"].mean() for played in play(agent, task, REPORTED_SEEDS[-6:])])
-            for agent in (policy_of("ppo", ENGINES["h200"].defaults), constant)
+            for agent in (policy_of("ppo", ENGINES["h200"]), constant)
         ]
         assert rewards[0] > rewards[1]
 
@@ -128,12 +141,20 @@ def test_who_wins_is_said_with_the_gain_on_the_same_requests(tmp_path: Path, cap
     facts = {"engine": "h200", "task": H200_LIVE, "task_version": 1, "num_blocks": 56_000, "block_tokens": 16}
     for policy in ("tuned", "ppo"):
         for seed in (1, 2):
-            (played,) = play(policy_of(policy, plan.defaults), real_task(H200_LIVE), [seed])
+            (played,) = play(policy_of(policy, plan), real_task(H200_LIVE), [seed])
             save(tmp_path, {**facts, "policy": policy, "seed": seed, "graph_max_tokens": 512}, played)
     assert main(["report", "--source", str(tmp_path), "--plot", str(tmp_path / "card.png")]) == 0
     shown = capsys.readouterr().out
     assert "Gain of PPO over it, seed by seed: 0.0" in shown and "| ppo | score |" in shown
     assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_shorter_version_is_played_with_the_constant_and_the_policy_of_the_whole_task() -> None:
+    plan = ENGINES["h200"]
+    for policy in POLICIES:
+        (played,) = play(policy_of(policy, plan), task_of(plan, 12), [1])
+        assert played.step_count == 12
+    assert policy_of("tuned", plan).name == "tuned"
 
 
 def test_an_episode_that_is_kept_is_not_played_again(recorded: Path, capsys: Any) -> None:

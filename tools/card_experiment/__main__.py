@@ -92,10 +92,9 @@ def report_all(asked: argparse.Namespace) -> None:
             f"{asked.source} mixes engines {sorted(engines)} or lengths {sorted(windows)}; report one of each"
         )
     (engine,), (length,) = engines, windows
-    plan, seeds = ENGINES[engine], {record.key[1] for record in records}
-    task = task_of(plan, length)
+    plan, task = ENGINES[engine], task_of(ENGINES[engine], length)
     found = compare(task, plan, records)
-    print(as_json(found) if asked.json else as_markdown(found, len(seeds)))
+    print(as_json(found) if asked.json else as_markdown(found))
     if asked.plot is not None:
         from tools.card_experiment.plot import draw
 

@@ -21,12 +21,12 @@ from llmserve_env.request_outcomes import RequestOutcomes, request_figures
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.task import Task
 from tools.card_experiment.engines import EnginePlan
-from tools.card_experiment.policies import policy_of
+from tools.card_experiment.health import Health, health_of
+from tools.card_experiment.policies import TRAINED, TUNED, policy_of
 from tools.card_experiment.records import Record
 
 RELATIVE = ("goodput_rps", "ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms")
 FIGURES = ("score", "reward", "attainment", *RELATIVE)
-TRAINED, TUNED = "ppo", "tuned"
 Windows = Array | Mapping[str, Any]
 """Terms of the reward by name, a value per window."""
 
@@ -38,6 +38,17 @@ class Cell:
     mean: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePair:
+    """One recorded episode and its counterpart in the simulator."""
+
+    policy: str
+    seed: int
+    live: dict[str, float]
+    simulated: dict[str, float]
+    health: Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,7 @@ class Comparison:
     """`live` and `simulated` -> what the trained policy gains over the tuned constant on the same requests."""
     spearman: float
     """Rank correlation of the policies, simulator against engine; NaN for fewer than three."""
+    episodes: list[EpisodePair]
 
 
 def figures_of(task: Task, requests: RequestOutcomes, windows: Windows) -> dict[str, float]:
@@ -98,7 +110,7 @@ def fleet_of(task: Task, record: Record) -> Deployment:
 def simulate(task: Task, plan: EnginePlan, record: Record) -> PlayedEpisode:
     """The same policy on the same requests in the simulator."""
     name, seed = record.key
-    policy = policy_of(name, plan.defaults)
+    policy = policy_of(name, plan)
     episode = Episode(task, backend=SimulatedBackend(task, fleet=fleet_of(task, record)))
     episode.reset(seed)
     policy.reset(task, [stream(seed, POLICY_STREAM)])
@@ -107,15 +119,25 @@ def simulate(task: Task, plan: EnginePlan, record: Record) -> PlayedEpisode:
     return episode.played()
 
 
+def pair(task: Task, plan: EnginePlan, record: Record) -> EpisodePair:
+    """Play the counterpart of a recorded episode."""
+    played = simulate(task, plan, record)
+    terms = played.trajectory.terms[: played.step_count]
+    return EpisodePair(
+        *record.key,
+        live=figures_of(task, record.requests, record.windows),
+        simulated=figures_of(task, played.requests, terms),
+        health=health_of(record, terms["reward"], task.window_s),
+    )
+
+
 def compare(task: Task, plan: EnginePlan, records: Sequence[Record]) -> Comparison:
     """Both columns, their differences and their order."""
+    pairs = [pair(task, plan, record) for record in records]
     sides: dict[str, dict[str, dict[int, dict[str, float]]]] = {"live": {}, "simulated": {}}
-    for record in records:
-        name, seed = record.key
-        played = simulate(task, plan, record)
-        terms = played.trajectory.terms[: played.step_count]
-        sides["live"].setdefault(name, {})[seed] = figures_of(task, record.requests, record.windows)
-        sides["simulated"].setdefault(name, {})[seed] = figures_of(task, played.requests, terms)
+    for found in pairs:
+        sides["live"].setdefault(found.policy, {})[found.seed] = found.live
+        sides["simulated"].setdefault(found.policy, {})[found.seed] = found.simulated
     live, simulated = ({name: _cells(list(rows.values())) for name, rows in side.items()} for side in sides.values())
     errors = {
         name: {f: _error(f, simulated[name][f].mean, cell.mean) for f, cell in live[name].items()} for name in live
@@ -124,7 +146,7 @@ def compare(task: Task, plan: EnginePlan, records: Sequence[Record]) -> Comparis
     ranked = [[side[name][ranked_by].mean for name in live] for side in (live, simulated)]
     rank = float(spearmanr(*ranked).statistic) if len(live) > 2 else float("nan")
     gains = {which: _gain(side, ranked_by) for which, side in sides.items() if {TRAINED, TUNED} <= set(side)}
-    return Comparison(ranked_by, live, simulated, errors, gains, rank)
+    return Comparison(ranked_by, live, simulated, errors, gains, rank, pairs)
 
 
 def _gain(side: Mapping[str, Mapping[int, Mapping[str, float]]], figure: str) -> Cell:

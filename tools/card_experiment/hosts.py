@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.markdown import markdown_table
-from llmserve_env.agents.constant import ConstantAgent, tuned_knobs
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from llmserve_env.evaluation.statistics import summarise
 from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import with_changes
-from tools.card_experiment.comparison import TRAINED, TUNED
 from tools.card_experiment.engines import EnginePlan
-from tools.card_experiment.policies import policy_of
+from tools.card_experiment.policies import TRAINED, TUNED, policy_of
 
 SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)
 
 
 def rewards_of(task: Task, plan: EnginePlan, seeds: Sequence[int] = REPORTED_SEEDS) -> dict[str, list[float]]:
     """Mean reward per seed of both, the constant being that of the recorded host."""
-    agents = {TUNED: ConstantAgent(tuned_knobs(task)), TRAINED: policy_of(TRAINED, plan.defaults)}
+    agents = {name: policy_of(name, plan) for name in (TUNED, TRAINED)}
     found: dict[str, list[float]] = {}
     for scale in SCALES:
         beside = with_changes(task, deployment={"host_time_scale": scale})

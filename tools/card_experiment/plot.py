@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from llmserve_env.engine.knobs import named
 from llmserve_env.evaluation.plots import DOTS_PER_INCH
 from llmserve_env.tasks.task import Task
-from tools.card_experiment.comparison import TRAINED, TUNED, Comparison
+from tools.card_experiment.comparison import Comparison
+from tools.card_experiment.policies import TRAINED, TUNED
 from tools.card_experiment.records import Record
 
 PANELS = (("token budget", "token_budget"), ("requests waiting", "queue_depth"), ("reward", "reward"))

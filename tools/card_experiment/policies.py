@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView
+from llmserve_env.agents.constant import ConstantAgent, tuned_knobs
 from llmserve_env.agents.own.loading import load_agent
 from llmserve_env.arrays import Array
+from llmserve_env.backends.real.tasks import real_task
 from llmserve_env.tasks.task import Task
+from tools.card_experiment.engines import EnginePlan
 
-VLLM_DEFAULTS = "vllm"
-POLICIES = (VLLM_DEFAULTS, "tuned", "heuristic", "ppo")
+VLLM_DEFAULTS, TUNED, TRAINED = "vllm", "tuned", "ppo"
+POLICIES = (VLLM_DEFAULTS, TUNED, "heuristic", TRAINED)
 
 
 class EngineDefaults:
@@ -31,6 +34,11 @@ class EngineDefaults:
         return np.array([view.task.knobs_from_partial(row, self._defaults) for row in view.knobs])
 
 
-def policy_of(name: str, defaults: Mapping[str, Any]) -> Agent:
-    """An agent by name or place; `vllm` is the engine's own defaults."""
-    return EngineDefaults(defaults) if name == VLLM_DEFAULTS else load_agent(name)
+def policy_of(name: str, plan: EnginePlan) -> Agent:
+    """An agent by name or place; `vllm` is the engine's own defaults.
+
+    The tuned constant is that of the plan's whole task, also where a shorter version of it is played.
+    """
+    if name == VLLM_DEFAULTS:
+        return EngineDefaults(plan.defaults)
+    return ConstantAgent(tuned_knobs(real_task(plan.task)), TUNED) if name == TUNED else load_agent(name)

@@ -7,7 +7,8 @@ import math
 from dataclasses import asdict
 
 from benchmarks.markdown import markdown_table
-from tools.card_experiment.comparison import RELATIVE, TRAINED, TUNED, Cell, Comparison
+from tools.card_experiment.comparison import RELATIVE, Cell, Comparison
+from tools.card_experiment.policies import TRAINED, TUNED
 
 LABELS = {
     "score": "score",
@@ -22,8 +23,8 @@ LABELS = {
 }
 
 
-def as_markdown(found: Comparison, num_seeds: int) -> str:
-    """A row per policy and figure: engine, simulator, error; then the order of the policies and who wins."""
+def as_markdown(found: Comparison) -> str:
+    """A row per policy and figure: engine, simulator, error; then the order of the policies, who wins, and episodes."""
     rows = []
     for policy, cells in found.live.items():
         for name, cell in cells.items():
@@ -35,13 +36,39 @@ def as_markdown(found: Comparison, num_seeds: int) -> str:
     lines = [
         table,
         "",
-        f"Means and 95 % bootstrap intervals over {num_seeds} seeds. "
+        f"Means and 95 % bootstrap intervals over episodes ({_counts(found)}). "
         f"By {LABELS[found.ranked_by]} on the engine: {order}.",
         *_verdict(found),
     ]
     if not math.isnan(found.spearman):
         lines.append(f"Spearman correlation of the policies, simulator against engine: {found.spearman:.2f}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _episodes(found)])
+
+
+def _counts(found: Comparison) -> str:
+    """How many episodes each policy has."""
+    return ", ".join(f"{name} {sum(pair.policy == name for pair in found.episodes)}" for name in found.live)
+
+
+def _episodes(found: Comparison) -> str:
+    """A row per episode, engine / simulator, with the health of its client."""
+    rows = []
+    for pair in found.episodes:
+        figures = [
+            f"{pair.live[name]:{shown}} / {pair.simulated[name]:{shown}}"
+            for name, shown in (
+                ("reward", ".3f"),
+                ("attainment", ".3f"),
+                ("ttft_mean_ms", ".0f"),
+                ("tpot_mean_ms", ".1f"),
+            )
+        ]
+        health, us = pair.health, pair.health.client_us_per_token
+        silence = f"{health.silence_s:.2f} s at {health.silence_at_s:.1f} s"
+        after = f"{health.reward_after:.3f} / {health.simulated_reward_after:.3f}"
+        rows.append((pair.policy, str(pair.seed), *figures, silence, after, "" if us is None else f"{us:.0f}"))
+    header = ["policy", "seed", "reward", "attainment", "TTFT mean, ms", "TPOT mean, ms"]
+    return markdown_table([*header, "longest silence", "reward in the 2 s from it", "client CPU per token, µs"], rows)
 
 
 def _cell(cell: Cell) -> str:
