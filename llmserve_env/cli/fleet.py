@@ -10,6 +10,8 @@ from llmserve_env.cli.fleet_show import add_verb
 from llmserve_env.cli.running import progress_bar
 
 if TYPE_CHECKING:
+    from llmserve_env.fleet.fluid.calibration import Calibration
+    from llmserve_env.fleet.fluid.worlds import Worlds
     from llmserve_env.fleet.task import FleetTask
 
 RECORDED_EPISODES = 12
@@ -59,27 +61,32 @@ def run_tune(args: argparse.Namespace) -> int:
     """Tune on the surrogate, and keep the best settings."""
     from llmserve_env.fleet.fluid.calibration import load_calibration
     from llmserve_env.fleet.rules.registry import SCALERS, check_rule
-    from llmserve_env.fleet.tuning import save_tuned, tune_rule
     from llmserve_env.fleet.weeks import tuning_worlds
 
     task = _task(args)
     names = [check_rule(name) for name in args.agent or SCALERS]
     calibration, worlds = load_calibration(task), tuning_worlds(task)
-    per_day = 86_400.0 / task.length_s
     for name in names:
-
-        def report(tried: int, usd: float, name: str = name) -> None:
-            print(f"{name}: {tried} settings, {usd * per_day:.2f} $/day", file=sys.stderr, flush=True)
-
-        found = tune_rule(task, worlds, calibration, name, report)
-        entry = {
-            "settings": found.settings,
-            "tried": found.tried,
-            "surrogate_usd_per_day": round(found.usd * per_day, 2),
-        }
-        save_tuned(task, name, {**entry, "command": f"llmserve fleet tune {task.id} --agent {name}"})
-        print(f"{task.id} {name}: {found.usd * per_day:.2f} $/day on the surrogate after {found.tried} settings")
+        _tune_one(task, worlds, calibration, name)
     return 0
+
+
+def _tune_one(task: FleetTask, worlds: Worlds, calibration: Calibration, name: str) -> None:
+    """Tune one rule; the best so far is kept after every round, so that a stopped run goes on where it was."""
+    from llmserve_env.fleet.tuning import Tuned, save_tuned, tune_rule
+
+    per_day = 86_400.0 / task.length_s
+
+    def keep(found: Tuned) -> None:
+        usd = round(found.usd * per_day, 2)
+        entry = {"settings": found.settings, "tried": found.tried, "surrogate_usd_per_day": usd}
+        save_tuned(task, name, {**entry, "command": f"llmserve fleet tune {task.id} --agent {name}"})
+        print(f"{name}: {found.tried} settings, {usd:.2f} $/day", file=sys.stderr, flush=True)
+
+    found = tune_rule(task, worlds, calibration, name, keep)
+    print(
+        f"{task.id} {name}: {found.usd * per_day:.2f} $/day on the surrogate after {found.tried} settings", flush=True
+    )
 
 
 def run_train(args: argparse.Namespace) -> int:

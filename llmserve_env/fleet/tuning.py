@@ -26,9 +26,11 @@ from llmserve_env.fleet.task import FleetTask
 TUNED = Path(__file__).parent / "data" / "tuned.json"
 FUTURE_WINDOWS = 32
 RANDOM_SETTINGS = 512
-ROUND = 250
-"""Settings of one round of local search; four rounds make the thousand after which a gain below `ENOUGH` ends it."""
+ROUND, ROUNDS = 250, 4
+"""Settings of one round of local search; after so many rounds, a thousand settings, a gain below `ENOUGH` ends it."""
 ENOUGH = 0.005
+HEAT, THROUGH = 8, 0.2
+"""Worlds of the heat, and the share of settings that play on all worlds after it."""
 SIDE_BY_SIDE = 1500
 """Episodes played side by side: more do not fit the processor's cache."""
 
@@ -42,7 +44,6 @@ class Tuned:
     settings: Settings
     usd: float
     tried: int
-    runners_up: tuple[Settings, ...]
 
 
 def play_settings(
@@ -69,29 +70,54 @@ def _play_part(
     return np.asarray(episodes.net_usd.reshape(len(candidates), len(worlds)).mean(axis=1))
 
 
-def tune(
-    play: Callable[[Sequence[Settings]], Array],
-    settings: Mapping[str, Setting],
-    seed: int = 0,
-    report: Callable[[int, float], None] = lambda tried, usd: None,
-    first: Sequence[Settings] = (),
-) -> Tuned:
-    """Random search and then local search, until a thousand further settings gain less than half a percent."""
-    rng = np.random.default_rng(seed)
-    known = [{name: setting.default for name, setting in settings.items()}, *first]
-    units = np.concatenate((_units(settings, known), rng.random((RANDOM_SETTINGS, len(settings)))))
-    values, reach = play(_settings(settings, units)), 0.15
-    history: list[float] = []
-    while len(history) < 5 or history[-1] - history[-5] >= ENOUGH * abs(history[-1]):
+class Race:
+    """Plays candidates on a few worlds first, and only the best of them on all."""
+
+    def __init__(self, task: FleetTask, worlds: Worlds, calibration: Calibration, scaler: type[Scaler]) -> None:
+        few = worlds.some(np.linspace(0, len(worlds) - 1, min(HEAT, len(worlds))).astype(np.int64))
+        self._task, self._calibration, self._scaler, self._few, self._all = task, calibration, scaler, few, worlds
+
+    def __call__(self, candidates: Sequence[Settings]) -> Array:
+        """Mean dollars per episode; of those that lost the heat, a value below all that are played on every world."""
+        values = self._play(self._few, candidates)
         order = np.argsort(values)[::-1]
-        fresh = _neighbours(units[order[:24]], rng, reach)
-        units, values = np.concatenate((units, fresh)), np.concatenate((values, play(_settings(settings, fresh))))
-        history.append(float(values.max()))
-        report(len(values), history[-1])
-        reach = max(reach * 0.85, 0.02)
-    order = np.argsort(values)[::-1]
-    found = _settings(settings, units[order[:6]])
-    return Tuned(found[0], float(values[order[0]]), len(values), tuple(found[1:]))
+        through = order[: max(1, int(len(order) * THROUGH))]
+        played = self._play(self._all, [candidates[int(k)] for k in through])
+        values = np.minimum(values, played.min()) - 1.0
+        values[through] = played
+        return np.asarray(values)
+
+    def _play(self, worlds: Worlds, candidates: Sequence[Settings]) -> Array:
+        return play_settings(self._task, worlds, self._calibration, self._scaler, candidates)
+
+
+class Search:
+    """Random search and then local search, until a thousand further settings gain less than half a percent."""
+
+    def __init__(self, settings: Mapping[str, Setting], seed: int = 0, first: Sequence[Settings] = ()) -> None:
+        """`first` are settings to begin with, besides the documented defaults."""
+        self._settings, self._rng, self._reach = settings, np.random.default_rng(seed), 0.15
+        known = [{name: setting.default for name, setting in settings.items()}, *first]
+        self._units, self._values = np.zeros((0, len(settings))), np.zeros(0)
+        self._next = np.concatenate((_units(settings, known), self._rng.random((RANDOM_SETTINGS, len(settings)))))
+        self._history: list[float] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last thousand settings gained too little to go on."""
+        best = self._history
+        return len(best) > ROUNDS + 1 and best[-1] - best[-1 - ROUNDS] < ENOUGH * abs(best[-1])
+
+    def round(self, play: Callable[[Sequence[Settings]], Array]) -> Tuned:
+        """Play the next settings; returns the best so far."""
+        found = play(_named(self._settings, self._next))
+        self._units, self._values = np.concatenate((self._units, self._next)), np.concatenate((self._values, found))
+        order = np.argsort(self._values)[::-1]
+        self._history.append(float(self._values[order[0]]))
+        self._next = _neighbours(self._units[order[:24]], self._rng, self._reach)
+        self._reach = max(self._reach * 0.85, 0.02)
+        best = _named(self._settings, self._units[order[:1]])[0]
+        return Tuned(best, self._history[-1], len(self._values))
 
 
 def _neighbours(best: Array, rng: np.random.Generator, reach: float) -> Array:
@@ -110,23 +136,28 @@ def _units(settings: Mapping[str, Setting], rows: Sequence[Settings]) -> Array:
     return np.array([[setting.unit(row[name]) for name, setting in settings.items()] for row in rows])
 
 
-def _settings(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
+def _named(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
     columns = {name: setting.value(units[:, column]) for column, (name, setting) in enumerate(settings.items())}
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(units))]
 
 
+def begin_search(task: FleetTask, name: str) -> Search:
+    """A search for a rule's settings, from its defaults and, where there are any, from the settings kept."""
+    settings = rule_settings(SCALERS[name], task)
+    kept = _read(TUNED).get(task.versioned_id, {}).get(name, {}).get("settings")
+    return Search(settings, 0, [kept] if kept is not None and set(kept) == set(settings) else [])
+
+
 def tune_rule(
-    task: FleetTask,
-    worlds: Worlds,
-    calibration: Calibration,
-    name: str,
-    report: Callable[[int, float], None] = lambda tried, usd: None,
-    first: Sequence[Settings] = (),
+    task: FleetTask, worlds: Worlds, calibration: Calibration, name: str, report: Callable[[Tuned], None]
 ) -> Tuned:
-    """Tune the rule of this name."""
-    scaler = SCALERS[name]
-    settings = rule_settings(scaler, task)
-    return tune(lambda some: play_settings(task, worlds, calibration, scaler, some), settings, 0, report, first)
+    """Tune the rule of this name; `report` is given the best so far after every round."""
+    search, race = begin_search(task, name), Race(task, worlds, calibration, SCALERS[name])
+    while True:
+        found = search.round(race)
+        report(found)
+        if search.is_over:
+            return found
 
 
 def tuned_settings(task: FleetTask, name: str) -> Settings:

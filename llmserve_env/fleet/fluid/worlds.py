@@ -63,6 +63,20 @@ class Worlds:
     def __len__(self) -> int:
         return len(self.start_s)
 
+    def some(self, rows: Array) -> Worlds:
+        """These episodes only."""
+        return Worlds(
+            self.window_s,
+            self.lead_windows,
+            self.start_s[rows],
+            {name: values[rows] for name, values in self.per_window.items()},
+            self.job_usd[rows],
+            self.job_tokens[rows],
+            self.initial[rows],
+            self.capacity[rows],
+            self.delays[rows],
+        )
+
     @property
     def num_windows(self) -> int:
         """Windows of an episode, those before its first decision included."""
