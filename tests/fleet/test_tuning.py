@@ -1,0 +1,133 @@
+"""Tuning finds good settings, stops when it gains nothing, and keeps what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from llmserve_env.errors import ConfigError, WeightsNotFoundError
+from llmserve_env.fleet.corrected import CorrectedRule
+from llmserve_env.fleet.fluid.episodes import FluidEpisodes
+from llmserve_env.fleet.fluid.worlds import Worlds
+from llmserve_env.fleet.learned import CorrectionNetwork, load_corrections
+from llmserve_env.fleet.rules.constant import Constant
+from llmserve_env.fleet.rules.informed import Informed
+from llmserve_env.fleet.rules.registry import SCALERS
+from llmserve_env.fleet.rules.rule import RuleBatch, rule_settings
+from llmserve_env.fleet.rules.setting import Setting
+from llmserve_env.fleet.task import TASKS, load_fleet_task
+from llmserve_env.fleet.tuning import (
+    RANDOM_SETTINGS,
+    ROUND,
+    ROUNDS,
+    Race,
+    Search,
+    Settings,
+    play_settings,
+    tuned_settings,
+)
+from tests.fleet.worlds import plain_calibration, short_task, traffic_of
+
+HILL = {"x": Setting(0.0, 0.0, 10.0), "y": Setting(1.0, 0.1, 100.0, "log"), "n": Setting(1, 1, 9, "whole")}
+
+
+def hill(candidates: Sequence[Settings]) -> np.ndarray:
+    """Highest, at 100, for x = 3, y = 30 and n = 7."""
+    return np.array([100 - (c["x"] - 3) ** 2 - 9 * np.log(c["y"] / 30) ** 2 - (c["n"] - 7) ** 2 for c in candidates])
+
+
+def searched(seed: int = 0) -> tuple[Settings, float, int]:
+    search = Search(HILL, seed)
+    while True:
+        found = search.round(hill)
+        if search.is_over:
+            return found.settings, found.usd, found.tried
+
+
+def test_the_search_climbs_a_hill_and_stops_after_a_thousand_settings_without_gain() -> None:
+    settings, usd, tried = searched()
+    assert usd > 99.9
+    assert settings["n"] == 7.0
+    assert tried >= 1 + RANDOM_SETTINGS + ROUNDS * ROUND
+
+
+def test_the_same_search_again_finds_the_same() -> None:
+    assert searched() == searched()
+
+
+def test_every_setting_tried_lies_in_its_range() -> None:
+    search = Search(HILL)
+
+    def check(candidates: Sequence[Settings]) -> np.ndarray:
+        for candidate in candidates:
+            assert all(HILL[name].low <= value <= HILL[name].high for name, value in candidate.items())
+        return hill(candidates)
+
+    for _ in range(4):
+        search.round(check)
+
+
+def test_a_race_values_its_winners_on_every_world() -> None:
+    task, worlds = short_task("elastic_plain"), Worlds.of([traffic_of("elastic_plain", seed) for seed in (1, 2)])
+    candidates = [{"share": share} for share in (0.5, 1.0, 1.3, 1.6, 2.5)]
+    values = Race(task, worlds, plain_calibration(), Constant)(candidates)
+    best = int(values.argmax())
+    alone = play_settings(task, worlds, plain_calibration(), Constant, [candidates[best]])
+    assert values[best] == pytest.approx(alone[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_correction_is_the_informed_rule(name: str) -> None:
+    task, worlds = short_task(name), Worlds.of([traffic_of(name)])
+    calibration = plain_calibration(any(pool.role == "prefill" for pool in task.pools))
+    settings = {key: setting.default for key, setting in rule_settings(Informed, task).items()}
+    plain = FluidEpisodes(task, worlds, calibration, np.zeros(1, np.int64))
+    other = FluidEpisodes(task, worlds, calibration, np.zeros(1, np.int64))
+    rule, corrected = RuleBatch(Informed, task, [settings]), CorrectedRule(task, settings, 1)
+    while not plain.is_over:
+        plain.step(rule.decide(plain.observe()))
+        features = corrected.look(other.observe())
+        assert features.shape == (1, corrected.num_features)
+        other.step(corrected.decide(np.zeros((1, corrected.num_actions))))
+    assert plain.net_usd[0] == pytest.approx(other.net_usd[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_any_correction_is_a_decision_of_the_task(name: str) -> None:
+    task, worlds = short_task(name), Worlds.of([traffic_of(name)])
+    calibration = plain_calibration(any(pool.role == "prefill" for pool in task.pools))
+    rule = CorrectedRule(task, {}, 1)
+    episodes = FluidEpisodes(task, worlds, calibration, np.zeros(1, np.int64))
+    rng = np.random.default_rng(0)
+    while not episodes.is_over:
+        rule.look(episodes.observe())
+        decisions = rule.decide(8.0 * rng.standard_normal((1, rule.num_actions)))
+        task.check(decisions.one())
+        episodes.step(decisions)
+
+
+def test_the_network_is_what_its_layers_say() -> None:
+    layers = [(np.array([[1.0, 0.0], [0.0, 2.0]]), np.zeros(2)), (np.array([[1.0, -1.0]]), np.array([0.5]))]
+    found = CorrectionNetwork(layers, {})(np.array([[0.3, -0.2]]))
+    assert found[0, 0] == pytest.approx(np.tanh(0.3) - np.tanh(-0.4) + 0.5)
+
+
+def test_missing_weights_name_the_command_that_makes_them(tmp_path: Path) -> None:
+    with pytest.raises(WeightsNotFoundError, match="llmserve fleet train elastic_fleet"):
+        load_corrections(load_fleet_task("elastic_fleet"), tmp_path)
+
+
+def test_missing_settings_name_the_command_that_makes_them() -> None:
+    unknown = load_fleet_task("elastic_plain").model_copy(update={"version": 999})
+    with pytest.raises(ConfigError, match="llmserve fleet tune elastic_plain"):
+        tuned_settings(unknown, "hpa")
+
+
+@pytest.mark.parametrize("name", sorted(SCALERS))
+@pytest.mark.parametrize("task_name", TASKS)
+def test_every_rule_has_settings_on_every_task(task_name: str, name: str) -> None:
+    settings = rule_settings(SCALERS[name], load_fleet_task(task_name))
+    assert all(each.low <= each.default <= each.high for each in settings.values())
