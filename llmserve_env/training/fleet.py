@@ -23,8 +23,8 @@ from llmserve_env.training.fleet_episodes import FleetCorrections
 from llmserve_env.training.residual_ppo import PpoSettings, ResidualPpo
 from llmserve_env.version import PACKAGE_VERSION
 
-WORLDS = 112
-"""Episodes of week 1 that training draws from: each start of both series, twice over."""
+WORLDS = 56
+"""Episodes of week 1 that training draws from: each start of both series."""
 GROUPS, GROUP_SIZE = 6, 112
 
 
