@@ -37,7 +37,7 @@ class PpoSettings:
     """Hyper-parameters; the defaults are those that ship."""
 
     steps: int = 6_000_000
-    rollout: int = 60
+    rollout: int = 40
     epochs: int = 4
     minibatches: int = 8
     learning_rate: float = 1e-3

@@ -14,7 +14,7 @@ from llmserve_env.fleet.rules.placement import groups_of, place, placement_setti
 from llmserve_env.fleet.rules.reading import SIGNALS, Reading
 from llmserve_env.fleet.rules.scaler import Scaler
 from llmserve_env.fleet.rules.setting import Setting, stacked
-from llmserve_env.fleet.rules.sides import batch_share, side_settings, token_budget
+from llmserve_env.fleet.rules.sides import batch_share, side_settings
 from llmserve_env.fleet.rules.usual import usual_figures
 from llmserve_env.fleet.task import FleetTask
 
@@ -92,7 +92,7 @@ class RuleBatch:
             np.maximum(serving, least[None, :]),
             asleep,
             batch_share(self.values, figures, ready),
-            token_budget(self.values, self.task, len(serving)),
+            np.full(len(serving), self.task.replica.token_budget),
         )
 
     def reading(self, role: str, figures: Mapping[str, Array], future: Array | None = None) -> Reading:

@@ -1,6 +1,7 @@
-"""What every rule decides besides replicas, by the same few settings: sleeping replicas, batch jobs, token budget.
+"""What every rule decides besides replicas, by the same few settings: sleeping replicas and batch jobs.
 
-Batch jobs are admitted while the fleet has room, and at the full rate when their deadline comes near.
+Batch jobs are admitted while the fleet has room, and at the full rate when their deadline comes near. The token budget
+stays at what the engines are started with, because the surrogate on which rules are tuned does not know its effect.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.fleet.rules.setting import Setting
 from llmserve_env.fleet.task import FleetTask
-
-TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
 
 
 def side_settings(task: FleetTask) -> dict[str, Setting]:
@@ -27,15 +26,7 @@ def side_settings(task: FleetTask) -> dict[str, Setting]:
         found["batch_kv_use"] = Setting(0.6, 0.05, 1.0)
         found["batch_queue"] = Setting(1.0, 0.0, 10.0)
         found["batch_urgent_s"] = Setting(1800.0, 0.0, 7200.0)
-    if len(budgets(task)) > 1:
-        found["token_budget"] = Setting(len(budgets(task)) - 1, 0, len(budgets(task)) - 1, "whole")
     return found
-
-
-def budgets(task: FleetTask) -> tuple[int, ...]:
-    """Token budgets that a rule may choose from, up to the engines' own."""
-    most = task.replica.token_budget
-    return (*(each for each in TOKEN_BUDGETS if each < most), most)
 
 
 def batch_share(values: Mapping[str, Array], figures: Mapping[str, Array], ready: Array) -> Array:
@@ -46,11 +37,3 @@ def batch_share(values: Mapping[str, Array], figures: Mapping[str, Array], ready
     has_room = (figures["kv_use"] < values["batch_kv_use"][:, 0]) & (queue <= values["batch_queue"][:, 0])
     is_urgent = (figures["batch_backlog"] > 0) & (figures["batch_deadline_s"] < values["batch_urgent_s"][:, 0])
     return np.where(is_urgent, 1.0, np.where(has_room, values["batch_share"][:, 0], 0.0))
-
-
-def token_budget(values: Mapping[str, Array], task: FleetTask, episodes: int) -> Array:
-    """Token budget of each episode."""
-    known = np.array(budgets(task))
-    if "token_budget" not in values:
-        return np.full(episodes, known[-1])
-    return np.asarray(known[np.round(values["token_budget"][:, 0]).astype(np.int64)])
