@@ -147,6 +147,7 @@ ENVIRONMENT_DTYPE = np.dtype(
         ("handoff_head", "i8"),
         ("judge_cursor", "i8"),
         ("fleet_due_at_ps", "i8"),
+        ("num_active", "i8"),
         ("next_change", "i8"),
         ("num_changes", "i8"),
         ("busy_carry_ps", "i8"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmserve_env.engine.fleet import OFF
 from llmserve_env.engine.kernels.compilation import entry_point, kernel, rare_kernel
 from llmserve_env.engine.kernels.fleet import change_fleet, obey_orders, settle_fleet
 from llmserve_env.engine.kernels.jump import find_quiet
@@ -57,9 +58,20 @@ def is_behind(sim, r, at_ps):
 
 @rare_kernel
 def wake_all(sim):
-    """Let no replica put off its iterations, because what it does may have changed."""
+    """Let no replica put off its iterations, because what it does may have changed.
+
+    Those beyond the last one that is not OFF need no look until the fleet changes again.
+    """
+    environment = sim.environment
+    environment.num_active = sim.replicas.shape[0]
     for r in range(sim.replicas.shape[0]):
         sim.replicas[r].quiet_until_ps = 0
+    while (
+        sim.deployment.num_pools > 0
+        and environment.num_active > 0
+        and sim.replicas[environment.num_active - 1].life.state == OFF
+    ):
+        environment.num_active -= 1
 
 
 @kernel
@@ -85,7 +97,6 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
 
     `advance_replica` is called in one place only, because it is inlined with everything it calls.
     """
-    num_replicas = state.replicas.shape[1]
     num_faults = 0
     for e in range(state.environment.shape[0]):
         sim = Sim(
@@ -112,9 +123,10 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
         if sim.deployment.num_pools > 0:
             obey_orders(sim, environment.now_ps)
             forget_reload(sim, environment.now_ps)
+            wake_all(sim)
         behind = -1
         while not environment.fault:
-            first, stop = (0, num_replicas) if behind < 0 else (behind, behind + 1)
+            first, stop = (0, environment.num_active) if behind < 0 else (behind, behind + 1)
             # Prefill replicas go first: they may hand requests over before the next event.
             # Base replicas then wait for the next event that concerns them.
             is_split = 1 if environment.split == SPLIT_UP or sim.deployment.has_prefill_pool else 0

@@ -16,7 +16,7 @@ from llmserve_env.engine.kernels.slots import drop_slot
 def least_loaded(sim, is_prefill, at_ps, excluded):
     """The in-service replica of this role with the fewest requests, available ones first; -1 if there is none."""
     best, best_load, best_is_up = -1, 0, False
-    for r in range(sim.replicas.shape[0]):
+    for r in range(sim.environment.num_active):
         replica = sim.replicas[r]
         if r == excluded or not replica.in_service or replica.is_prefill != is_prefill:
             continue
@@ -31,7 +31,7 @@ def least_loaded(sim, is_prefill, at_ps, excluded):
 def has_prefill_replica(sim):
     """Whether a prefill replica is in service."""
     found = 0
-    for r in range(sim.replicas.shape[0]):
+    for r in range(sim.environment.num_active):
         found += sim.replicas[r].is_prefill and sim.replicas[r].in_service
     return found > 0
 
