@@ -15,6 +15,8 @@ from llmserve_env.fleet.fluid.worlds import Worlds
 from llmserve_env.fleet.task import FleetTask
 
 FUTURE_WINDOWS = 16
+MOST_REWARD = 40.0
+"""A collapse within one window is bad enough at this; more would drown what is learned elsewhere."""
 
 
 def _smooth_credits(kept: Array, task: FleetTask) -> Array:
@@ -120,7 +122,7 @@ class FleetCorrections:
             part = corrections[number * self._size : (number + 1) * self._size]
             at = group.step_number
             gained = group.step(part) - self._rule_usd[group.rows, at]
-            rewards.append(gained / self._usd_scale)
+            rewards.append(np.clip(gained / self._usd_scale, -MOST_REWARD, MOST_REWARD))
             is_over = group.step_number == self._task.steps
             ends.append(np.full(self._size, is_over))
             if is_over:

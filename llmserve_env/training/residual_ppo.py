@@ -42,11 +42,11 @@ class PpoSettings:
     minibatches: int = 8
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
-    gamma: float = 0.98
+    gamma: float = 0.985
     gae_lambda: float = 0.95
     clip: float = 0.2
-    noise: float = 0.3
-    final_noise: float = 0.1
+    noise: float = 0.25
+    final_noise: float = 0.07
     noise_memory: float = 0.9
     """How much of an exploratory deviation remains at the next decision."""
     hidden: int = 64
