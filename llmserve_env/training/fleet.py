@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +26,53 @@ from llmserve_env.version import PACKAGE_VERSION
 WORLDS = 56
 """Episodes of week 1 that training draws from: each start of both series."""
 GROUPS, GROUP_SIZE = 6, 112
+TRAINING_DAYS, S_PER_DAY = 5, 86_400.0
+"""Days of week 1 that are trained on; on the others the best policy of a training is chosen."""
+CHECK_STEPS = 250_000
 
 
 def train(task: FleetTask, settings: PpoSettings, report: Callable[[int, float], None], folder: Path = WEIGHTS) -> Path:
-    """Train on the surrogate and write the policy with its card."""
+    """Train on the first five days of week 1, and write the policy that gains most on its last two, with its card."""
     calibration, rule = load_calibration(task), tuned_settings(task, "informed")
     worlds = training_worlds(task, WORLDS)
-    episodes = FleetCorrections(task, worlds, calibration, rule, GROUPS, GROUP_SIZE, settings.seed)
+    is_held_out = worlds.start_s >= TRAINING_DAYS * S_PER_DAY
+    held_out = worlds.some(np.nonzero(is_held_out)[0])
+    fitted = worlds.some(np.nonzero(~is_held_out)[0])
+    episodes = FleetCorrections(task, fitted, calibration, rule, GROUPS, GROUP_SIZE, settings.seed)
     learner = ResidualPpo(episodes, settings)
-    learner.learn(report)
-    card = {
+    none = CorrectionNetwork([(np.zeros((episodes.num_actions, episodes.num_features)), np.zeros(1))], {"rule": rule})
+    rule_usd = play_network(task, held_out, calibration, none).mean()
+    best_usd, checked = -np.inf, 0
+
+    def check(steps: int, reward: float) -> None:
+        nonlocal best_usd, checked
+        report(steps, reward)
+        if steps - checked < CHECK_STEPS:
+            return
+        checked = steps
+        network = CorrectionNetwork(learner.layers(), _card(task, settings, rule, steps))
+        usd = play_network(task, held_out, calibration, network).mean()
+        if usd > best_usd:
+            best_usd = usd
+            network.card["held_out_gain"] = round(float((usd - rule_usd) / abs(rule_usd)), 4)
+            save(network, task, folder)
+
+    learner.learn(check)
+    return folder / f"{task.versioned_id}.json"
+
+
+def _card(task: FleetTask, settings: PpoSettings, rule: Mapping[str, float], steps: int) -> dict[str, Any]:
+    """What a policy is, and how it was made."""
+    return {
         "agent": "ppo",
         "task": task.versioned_id,
         "actions": list(action_names(task)),
-        "rule": rule,
+        "rule": dict(rule),
         "command": f"llmserve fleet train {task.id} --steps {settings.steps} --seed {settings.seed}",
-        "steps": settings.steps,
+        "steps": steps,
         "seed": settings.seed,
         "package_version": PACKAGE_VERSION,
     }
-    network = CorrectionNetwork(learner.layers(), card)
-    gained = play_network(task, worlds, calibration, network) - episodes.rule_net_usd
-    card["training_gain_usd_per_episode"] = round(float(gained.mean()), 3)
-    return save(network, task, folder)
 
 
 def play_network(task: FleetTask, worlds: Worlds, calibration: Calibration, network: CorrectionNetwork) -> Array:
