@@ -13,7 +13,9 @@ from llmserve_env.evaluation.markup import cards, html_table, page, paragraph, p
 from llmserve_env.fleet.timeline import STATES, FleetTimeline
 from llmserve_env.planning.report.charts import BROKEN, INK, Draw, svg_uri
 
-WIDE = (10.6, 3.1)
+WIDE, LOW = (10.6, 3.1), (10.6, 1.9)
+MANY_POOLS = 2
+"""More pools than this get lower pictures."""
 COLOURS = {"up": "#2f6db5", "draining": "#8fb3dc", "waking": "#6aa84f", "booting": "#e0a458", "asleep": "#c9d0d8"}
 BLUE, ORANGE, GREEN = "#2f6db5", "#d9692b", "#6aa84f"
 S_PER_DAY = 86_400.0
@@ -90,7 +92,7 @@ def _replicas_section(timeline: FleetTimeline) -> str:
     names = timeline.task.pool_names
     pictures = [
         picture(
-            svg_uri(_draw_replicas(timeline, p), WIDE),
+            svg_uri(_draw_replicas(timeline, p), WIDE if len(names) <= MANY_POOLS else LOW),
             f"Replicas of {name}" if len(names) > 1 else "Replicas by state",
             "The line is what was ordered to serve." if p == 0 else "",
         )
@@ -115,6 +117,7 @@ def _draw_replicas(timeline: FleetTimeline, pool: int) -> Draw:
         axes.step(timeline.hours, timeline.ordered[:, pool], where="pre", color=INK, linewidth=0.9, label="ordered")
         axes.set(xlabel="hours", ylabel="replicas", xlim=(0, timeline.hours[-1]))
         axes.set_ylim(bottom=0)
+        axes.locator_params(axis="y", integer=True)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=6, borderaxespad=0.2)
 
     return draw
