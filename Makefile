@@ -201,7 +201,7 @@ core: setup-train setup ## Freeze, tune and train the newest version of the core
 	$(BIN)/llmserve task freeze $(CORE) adversarial_spike
 	$(BIN)/llmserve tune --task static_workload,bursty_workload,adversarial_multitenant --method halving --trials 96
 	$(BIN)/python train.py --task static_workload --steps 120000 --seed 0
-	$(BIN)/python train.py --task bursty_workload --steps 120000 --seed 0
+	$(BIN)/python train.py --task bursty_workload --steps 360000 --seed 0
 	$(BIN)/python train.py --task adversarial_multitenant --steps 360000 --seed 0
 	$(BIN)/python train.py --task static_workload,bursty_workload,adversarial_multitenant --steps 720000 --seed 0 --generalist
 	$(BIN)/python -m tools.make_data

@@ -26,8 +26,8 @@ NUM_RULES = 400
 NUM_CONSTANTS = 500
 NUM_SEEDS = 6
 CONSTANTS: dict[str, tuple[float, ...]] = {
-    "batch_cap": (64, 128, 512),
-    "kv_budget_fraction": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8),
+    "batch_cap": (64, 128, 192, 256, 512),
+    "kv_budget_fraction": (0.1, 0.2, 0.3, 0.4, 0.6, 0.85, 1.0),
     "speculation_depth": (0, 1),
     "quantization_tier": (0, 1, 2),
     "priority_routing": (0, 1),

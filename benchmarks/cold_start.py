@@ -30,7 +30,7 @@ POLL_INTERVAL_S = 0.05
 TIMEOUT_S = 600.0
 FIRST_STEP = """
 import gymnasium, llmserve_env
-environment = gymnasium.make("LLMServe/static_workload-v1")
+environment = gymnasium.make("LLMServe/static_workload-v2")
 environment.reset(seed=0)
 environment.step(environment.action_space.sample())
 """

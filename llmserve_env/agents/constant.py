@@ -55,7 +55,7 @@ class DefaultKnobsAgent(ConstantAgent):
 
 
 class VllmDefaultsAgent(ConstantAgent):
-    """What `vllm serve` starts with on the task's GPU."""
+    """What vLLM itself starts with on the task's GPU."""
 
     def __init__(self) -> None:
         super().__init__(default_knobs(), "vllm_defaults")

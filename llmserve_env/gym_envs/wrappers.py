@@ -1,7 +1,7 @@
 """Wrappers for training: another task in every episode, or harder ones once the easier are mastered.
 
-    env = RandomisedTasks(gym.make("LLMServe/bursty_workload-v1"), lambda rng: varied(load_task(2), rng))
-    env = Curriculum(gym.make("LLMServe/static_workload-v1"), ["static_workload", "bursty_workload"], promote_at=[55.0])
+    env = RandomisedTasks(gym.make("LLMServe/bursty_workload-v2"), lambda rng: varied(load_task(2), rng))
+    env = Curriculum(gym.make("LLMServe/static_workload-v2"), ["static_workload", "bursty_workload"], promote_at=[55.0])
 
 Both use `reset(options={"task": …})`, so they work on any environment of this package that plays in the simulator.
 """

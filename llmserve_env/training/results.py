@@ -108,6 +108,8 @@ class Record:
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
+        # Taken now: writing the weights changes the checkout.
+        self.commit = commit_of(Path(__file__).resolve().parent)
         self.curve: dict[str, list[float]] = {"steps": [], "return": [], "validation_steps": [], "validation_score": []}
         self.best_score = -np.inf
         self.best_step = 0
@@ -156,7 +158,7 @@ class Record:
             "score": {"mean": round(self.best_score, 4), "episodes": run.num_validation_episodes, "seeds": "tuning"},
             "environment_version": ENVIRONMENT_VERSION,
             "package_version": PACKAGE_VERSION,
-            "commit": commit_of(Path(__file__).resolve().parent),
+            "commit": self.commit,
             "hyper_parameters": run.hyper_parameters.model_dump(mode="json"),
             "features": run.hyper_parameters.format.feature_names(run.tasks[0]),
             "levels": run.hyper_parameters.format.knob_levels(run.tasks[0]),

@@ -79,7 +79,8 @@ def assert_equal(book: WindowBook, counted: Any, figures: Any) -> None:
         assert ours["ttft_p99_ms"] == pytest.approx(float(theirs["ttft_p99_ms"]), rel=1e-12)
 
 
-@pytest.mark.parametrize(("task_id", "batch_cap"), [("static_workload", 24), ("bursty_workload", 96)])
+# Without a host: its front end would let the engine see a request later than the client sent it.
+@pytest.mark.parametrize(("task_id", "batch_cap"), [("static_workload-v1", 24), ("bursty_workload-v1", 96)])
 def test_the_figures_are_the_simulators(task_id: str, batch_cap: int) -> None:
     task = load_task(task_id)
     table = sample(task.workload, 5)

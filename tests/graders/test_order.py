@@ -29,11 +29,9 @@ def test_better_control_scores_better(task_id: str) -> None:
     random, static = (mean_score(make_agent(name), task_id) for name in ("random", "default_knobs"))
     constant = mean_score(ConstantAgent(knobs_from_mapping(kept["constant"])), task_id)
     adaptive = mean_score(RuleAgent(Rule.from_mapping(kept["adaptive"]), foresight=True), task_id)
-    assert max(random, static) < constant
-    assert random <= 0.30
-    if task_id == "static_workload":
-        assert adaptive == pytest.approx(constant, abs=0.02)
-    else:
-        assert adaptive - constant >= 0.1 * (adaptive - random)
+    assert max(random, static) < 0.5 * constant
+    # At a cloud's prices rules gain nothing on the first two tasks, and a few per cent on the third: docs/tasks.md has the figures.
     if task_id == "adversarial_multitenant":
-        assert constant <= 0.80
+        assert adaptive - constant >= 0.02 * (adaptive - random)
+    else:
+        assert adaptive == pytest.approx(constant, abs=0.03)

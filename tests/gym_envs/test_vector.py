@@ -112,7 +112,7 @@ def test_scores_of_a_vector_are_those_of_single_environments() -> None:
         *_, last = single.step(ACTIONS[0])
     assert info["score"][1] == last["score"]
     assert info["_score"].all()
-    assert info["grade"]["breakdown"]["slo"][1] == last["grade"]["breakdown"]["slo"]
+    assert info["grade"]["breakdown"]["throughput"][1] == last["grade"]["breakdown"]["throughput"]
 
 
 def test_masks_have_a_row_per_environment() -> None:

@@ -31,7 +31,7 @@ print(json.dumps({**found, "path": sys.path}))
 """
 EPISODE = """
 import gymnasium, llmserve_env
-environment = gymnasium.make("LLMServe/static_workload-v1")
+environment = gymnasium.make("LLMServe/static_workload-v2")
 environment.reset(seed=0)
 _, reward, *_ = environment.step(environment.action_space.sample())
 print(float(reward))
