@@ -30,7 +30,7 @@ def test_better_control_scores_better(task_id: str) -> None:
     constant = mean_score(ConstantAgent(knobs_from_mapping(kept["constant"])), task_id)
     adaptive = mean_score(RuleAgent(Rule.from_mapping(kept["adaptive"]), foresight=True), task_id)
     assert max(random, static) < 0.5 * constant
-    # At a cloud's prices rules gain nothing on the first two tasks, and a few per cent on the third: docs/tasks.md has the figures.
+    # At a cloud's prices rules gain nothing on the first two tasks and a few per cent on the third (docs/tasks.md).
     if task_id == "adversarial_multitenant":
         assert adaptive - constant >= 0.02 * (adaptive - random)
     else:
