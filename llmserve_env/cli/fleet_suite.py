@@ -44,22 +44,40 @@ def play_fleet(
     args: argparse.Namespace, agents: Sequence[str], tasks: Sequence[FleetTask], services: Sequence[RateSeries]
 ) -> Results:
     """All agents on the same episodes of the second half of the series."""
-    from llmserve_env.fleet.agents import make_agent
     from llmserve_env.fleet.playing import play
     from llmserve_env.fleet.weeks import REPORTED_SEED, episodes
 
-    for name in agents:
-        # An unknown name is reported before anything is played.
-        make_agent(name)
+    ready = {task.id: _ready(agents, task, is_named=getattr(args, "task", None) is not None) for task in tasks}
+    if not any(ready.values()):
+        raise ConfigError(f"{', '.join(agents)}: ready for none of {', '.join(ready)}")
     found: Results = {}
     with runner_of(args) as runner:
         for task in tasks:
+            if not (players := ready[task.id]):
+                continue
             traffics = list(episodes(task, services, "test", args.episodes, REPORTED_SEED))
-            pieces = [(name, traffic) for name in agents for traffic in traffics]
+            pieces = [(name, traffic) for name in players for traffic in traffics]
             played = runner.map(lambda piece, task=task: play(task, *piece), pieces)  # type: ignore[misc]
-            by_agent = {name: played[k * len(traffics) : (k + 1) * len(traffics)] for k, name in enumerate(agents)}
-            found[task.id] = by_agent
+            count = len(traffics)
+            found[task.id] = {name: played[k * count : (k + 1) * count] for k, name in enumerate(players)}
     return found
+
+
+def _ready(agents: Sequence[str], task: FleetTask, is_named: bool) -> list[str]:
+    """The agents that can play a task; the others are named, and an error where the task was asked for by name."""
+    from llmserve_env.fleet.agents import make_agent, why_not
+
+    ready = []
+    for name in agents:
+        make_agent(name)
+        reason = why_not(name, task)
+        if reason is None:
+            ready.append(name)
+        elif is_named:
+            raise ConfigError(reason)
+        else:
+            print(f"{task.id} is left out for {name}: {reason}", file=sys.stderr)
+    return ready
 
 
 def fleet_table(results: Results) -> str:
@@ -106,9 +124,9 @@ def fleet_json(results: Results) -> str:
     """One agent: its tasks. Several: their tasks by agent."""
     from llmserve_env.fleet.playing import summarise
 
-    agents = list(next(iter(results.values())))
+    agents = list(dict.fromkeys(agent for played in results.values() for agent in played))
     by_agent = {
-        agent: {"tasks": {task: summarise(played[agent]).as_dict() for task, played in results.items()}}
+        agent: {"tasks": {t: summarise(played[agent]).as_dict() for t, played in results.items() if agent in played}}
         for agent in agents
     }
     return json.dumps(by_agent[agents[0]] if len(agents) == 1 else {"agents": by_agent}, indent=2)

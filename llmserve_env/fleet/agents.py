@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from llmserve_env.errors import ConfigError, InvalidActionError
+from llmserve_env.errors import ConfigError, InvalidActionError, WeightsNotFoundError
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.fluid.calibration import load_calibration
 from llmserve_env.fleet.fluid.need import ahead, needs
 from llmserve_env.fleet.fluid.worlds import Worlds
-from llmserve_env.fleet.learned import LearnedAgent
+from llmserve_env.fleet.learned import LearnedAgent, load_corrections
 from llmserve_env.fleet.observation import Observation
 from llmserve_env.fleet.rules.oracle import Oracle
 from llmserve_env.fleet.rules.registry import SCALERS
@@ -116,6 +116,22 @@ def make_agent(name: str) -> FleetAgent:
             f"there is no fleet agent {name!r}; known: {', '.join(AGENT_NAMES)}; or your own: file.py:decide"
         )
     return TunedAgent(name)
+
+
+def why_not(name: str, task: FleetTask) -> str | None:
+    """What an agent lacks to play a task, or None if it can play."""
+    if ":" in name:
+        return None
+    try:
+        if name == LEARNED:
+            load_corrections(task)
+        else:
+            tuned_settings(task, name)
+        if name == ORACLE:
+            load_calibration(task)
+    except (ConfigError, WeightsNotFoundError) as error:
+        return str(error)
+    return None
 
 
 def _own(name: str) -> FleetAgent:

@@ -21,8 +21,6 @@ from llmserve_env.fleet.traffic import Traffic
 from llmserve_env.request_table import RequestTable
 from llmserve_env.units import PS_PER_MS, PS_PER_S, ms_to_ps, s_to_ps
 
-ROOM = 131_072
-"""Engines are made for a multiple of so many requests, so that episodes share what is made once per size."""
 STATES = (UP, BOOTING, WAKING, DRAINING, ASLEEP)
 TOTALS = ("refused", "failed", "taken", "serving_ps", "asleep_ps")
 BATCH_PRIORITY = 1
@@ -34,7 +32,8 @@ class EngineServer:
     def __init__(self, task: FleetTask, traffic: Traffic) -> None:
         self.task, self.traffic = task, traffic
         most = len(traffic.requests) + len(traffic.jobs)
-        room = -(-max(most, 1) // ROOM) * ROOM
+        # Powers of two, because the engine keeps what it makes once per size.
+        room = 1 << max(most, 2).bit_length()
         shape = (traffic.script.launch_delays_ps.shape[1], len(traffic.script.capacity))
         self._engine = EngineBatch(task.deployment, 1, room, script_shape=shape)
         self._records = request_records(traffic.requests, task.deployment.block_tokens)

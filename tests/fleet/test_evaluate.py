@@ -89,9 +89,9 @@ def test_filled_windows_are_said(
     ],
 )
 def test_what_is_wrong_is_named(
-    options: list[str], message: str, short_task: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, tmp_path: Path, short_task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usual = ["--agent", "constant", "--task", str(short_task), "--jobs", "1"]
+    usual = ["--agent", f"{policy(tmp_path)}:decide", "--task", str(short_task), "--jobs", "1"]
     assert main(["evaluate", "--suite", "fleet", *usual, *options]) == 2
     assert message in capsys.readouterr().err
 
@@ -102,6 +102,16 @@ def test_a_decision_of_another_kind_is_named(
     options = ["--task", str(short_task), "--series", str(series), "--agent", f"{policy(tmp_path)}:wrong"]
     assert main(["evaluate", "--suite", "fleet", "--episodes", "1", "--jobs", "1", *options]) == 2
     assert "must return a FleetDecision" in capsys.readouterr().err
+
+
+def test_a_task_by_name_needs_an_agent_that_is_ready_for_it(
+    short_task: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = short_task.read_text(encoding="utf-8").replace("version: 1", "version: 998")
+    short_task.write_text(text, encoding="utf-8")
+    options = ["--task", str(short_task), "--series", str(series), "--agent", "hpa", "--episodes", "1", "--jobs", "1"]
+    assert main(["evaluate", "--suite", "fleet", *options]) == 2
+    assert "hpa has no tuned settings for elastic_plain-v998" in capsys.readouterr().err
 
 
 def test_a_series_without_the_fleet_suite_is_refused(series: Path, capsys: pytest.CaptureFixture[str]) -> None:
