@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import time
 from contextlib import AsyncExitStack
 from typing import Any
@@ -46,6 +47,7 @@ def rates(served: Served, task_id: str, seconds: float) -> dict[str, Any]:
             errors += load.errors
     ratio = statistics.median(many / few for few, many in zip(found[FEW], found[MANY], strict=True))
     medians = {str(sessions): round(statistics.median(so_far)) for sessions, so_far in found.items()}
+    print(f"{task_id}: {medians} steps/s, ratio {ratio:.2f}", file=sys.stderr, flush=True)
     return {"steps_per_s": medians, "ratio": round(ratio, 2), "errors": len(errors)}
 
 

@@ -43,12 +43,18 @@ class HttpConnection:
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
         """Send a request; return status and body of the answer."""
-        # A server closes connections that have been idle for a few seconds.
-        if self._reader.at_eof():
-            await self.open()
         content = json.dumps(body).encode()
         lines = ["host: x", "content-type: application/json", f"content-length: {len(content)}"]
-        self._writer.write("\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + content)
+        request = "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + content
+        try:
+            return await self._exchange(request)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # A server closes connections that have been idle for a while, perhaps just as a request arrives.
+            await self.open()
+            return await self._exchange(request)
+
+    async def _exchange(self, request: bytes) -> tuple[int, bytes]:
+        self._writer.write(request)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         status = int(answer[9:12])
         length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])

@@ -27,6 +27,7 @@ DEFAULT_PORT = 8000
 BACKLOG = 2048
 RECEIVE_BYTES = 16_384
 SHUTDOWN_S = 5
+KEEP_ALIVE_S = 75
 WORKER_TIMEOUT_S = 60
 SWITCH_INTERVAL_S = 0.001
 """How long a thread that replays an episode may keep the event loop waiting."""
@@ -40,6 +41,8 @@ UVICORN: dict[str, Any] = {
     "ws_max_size": MAX_WEBSOCKET_BYTES,
     # Compressing an observation takes longer than simulating its window.
     "ws_per_message_deflate": False,
+    # An agent may think for a minute between two steps; how many connections may be open has its own limit.
+    "timeout_keep_alive": KEEP_ALIVE_S,
     # Open pages hold connections that never end by themselves.
     "timeout_graceful_shutdown": SHUTDOWN_S,
 }
