@@ -1,4 +1,4 @@
-"""What a crowd costs: `python -m benchmarks.crowd [--seconds 10] [--json]`, about five minutes.
+"""What a crowd costs: `python -m benchmarks.crowd [--seconds 10] [--task ID ...] [--json]`, five minutes.
 
 The same server, with its default memory, is stepped by 50 sessions and by 500, in turns, and the ratio of their steps
 per second is what counts. Then 1,000 WebSockets are opened, each plays a few steps, and the memory of the process is
@@ -96,10 +96,10 @@ async def open_websockets(served: Served, count: int) -> dict[str, Any]:
     return {"open": count, "before_mb": round(before_mb), "resident_mb": round(peak_mb), "errors": errors}
 
 
-def measure(seconds: float) -> dict[str, Any]:
+def measure(seconds: float, task_ids: list[str]) -> dict[str, Any]:
     """Both parts, each on a fresh server."""
     with serving("server.app", "--port", "0") as served:
-        found: dict[str, Any] = {"stepping": {task_id: rates(served, task_id, seconds) for task_id in BENCHMARK}}
+        found: dict[str, Any] = {"stepping": {task_id: rates(served, task_id, seconds) for task_id in task_ids}}
     crowd = {"LLMSERVE_MAX_WEBSOCKETS": str(WEBSOCKETS), "LLMSERVE_MAX_WEBSOCKETS_PER_CLIENT": str(WEBSOCKETS)}
     with serving("server.app", "--port", "0", **crowd) as served:
         found["websockets"] = asyncio.run(open_websockets(served, WEBSOCKETS))
@@ -142,9 +142,10 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Measure what many sessions and WebSockets cost.")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each of the turns")
+    parser.add_argument("--task", nargs="*", choices=BENCHMARK, default=list(BENCHMARK), help="to be stepped")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = measure(asked.seconds)
+    found = measure(asked.seconds, asked.task)
     print(json.dumps(found) if asked.json else as_text(found), flush=True)
     raise SystemExit(report_missed(missed(found)))
 

@@ -7,7 +7,9 @@ to their actions, which are replayed when needed. Either way the episode goes on
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,8 @@ from llmserve_env.env.episode_batch import BatchSnapshot
 CODEC = "lz4_raw"
 PACKED_SHARE = 0.07
 """Part of the budget that packed episodes may take."""
+HOT_S = 5.0
+"""An episode that was used within this time is probably used again soon."""
 NewEpisode = Callable[[], Episode]
 
 
@@ -104,12 +108,13 @@ def _put_back(episode: Episode, arrays: list[Array], num_steps: int) -> None:
 class HeldEpisode:
     """An episode that may be packed while nobody uses it."""
 
-    __slots__ = ("_lock", "_make", "_memory", "_stored", "episode", "num_bytes")
+    __slots__ = ("_lock", "_make", "_memory", "_stored", "episode", "num_bytes", "used_at_s")
 
     def __init__(self, memory: EpisodeMemory, episode: Episode, make: NewEpisode) -> None:
         self.episode: Episode | None = episode
         """None while packed; to be used under `use` only."""
         self.num_bytes = episode.num_bytes if episode.mode == "sim" else 0
+        self.used_at_s = 0.0
         self._memory, self._make, self._lock = memory, make, threading.Lock()
         self._stored: Packed | Recipe | None = None
 
@@ -159,8 +164,9 @@ class HeldEpisode:
 class EpisodeMemory:
     """All held episodes of a process, those used last at the end."""
 
-    def __init__(self, budget_bytes: int) -> None:
-        self.budget_bytes = budget_bytes
+    def __init__(self, budget_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.budget_bytes, self._clock = budget_bytes, clock
+        self._rng = random.Random(0)
         self._live: OrderedDict[HeldEpisode, int] = OrderedDict()
         self._packed: OrderedDict[HeldEpisode, int] = OrderedDict()
         self._live_bytes = self._packed_bytes = 0
@@ -189,12 +195,14 @@ class EpisodeMemory:
             self._packed_bytes -= self._packed.pop(held, 0)
             self._live[held] = held.num_bytes
             self._live_bytes += held.num_bytes
+            held.used_at_s = self._clock()
         self._make_room(held)
 
     def note_use(self, held: HeldEpisode) -> None:
         with self._lock:
             if held in self._live:
                 self._live.move_to_end(held)
+                held.used_at_s = self._clock()
 
     def forget(self, held: HeldEpisode) -> None:
         """Stop counting an episode that nobody will use again."""
@@ -210,17 +218,21 @@ class EpisodeMemory:
 
     def _make_room(self, newest: HeldEpisode | None) -> None:
         busy: set[HeldEpisode] = {newest} if newest is not None else set()
-        while (oldest := self._oldest(busy)) is not None:
-            size = oldest.pack()
-            busy.add(oldest)
+        while (chosen := self._to_be_packed(busy)) is not None:
+            size = chosen.pack()
+            busy.add(chosen)
             if size:
-                self._note_packed(oldest, size)
+                self._note_packed(chosen, size)
 
-    def _oldest(self, busy: set[HeldEpisode]) -> HeldEpisode | None:
+    def _to_be_packed(self, busy: set[HeldEpisode]) -> HeldEpisode | None:
         with self._lock:
             if self._live_bytes <= (1.0 - PACKED_SHARE) * self.budget_bytes:
                 return None
-            return next((held for held in self._live if held not in busy), None)
+            oldest = next((held for held in self._live if held not in busy), None)
+            if oldest is None or self._clock() - oldest.used_at_s > HOT_S:
+                return oldest
+            # All are in use. If they are stepped in turn, the oldest is the one that is needed next.
+            return self._rng.choice([held for held in self._live if held not in busy])
 
     def _note_packed(self, held: HeldEpisode, size: int) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from fastapi.testclient import TestClient
 from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe, state_of
 from llmserve_env.server.application import create_app
-from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode, Packed, Recipe
+from llmserve_env.server.episode_memory import HOT_S, EpisodeMemory, HeldEpisode, Packed, Recipe
 from llmserve_env.server.memory_watch import HIGH_SHARE, MIN_EPISODE_BYTES, MemoryWatch
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from tests.server.conftest import settings
@@ -61,7 +62,7 @@ def held(memory: EpisodeMemory, seed: int, task_id: str = "bursty_workload") -> 
 
 def test_the_memory_stays_within_its_budget_and_packs_what_was_not_used_for_longest() -> None:
     size = started("bursty_workload", 1, 1).num_bytes
-    memory = EpisodeMemory(budget_bytes=4 * size)
+    memory = EpisodeMemory(budget_bytes=4 * size, clock=itertools.count(step=2 * HOT_S).__next__)
     episodes = [held(memory, seed) for seed in range(3)]
     assert [one.is_at_hand for one in episodes] == [True, True, True]
     with episodes[0].use():
@@ -72,6 +73,20 @@ def test_the_memory_stays_within_its_budget_and_packs_what_was_not_used_for_long
     with episodes[1].use() as episode:
         assert episode.step_count == 5
     assert [one.is_at_hand for one in episodes] == [True, True, False, True]
+
+
+def test_of_episodes_that_are_stepped_in_turn_most_stay_at_hand_although_not_all_can() -> None:
+    size = started("static_workload", 1, 1).num_bytes
+    memory = EpisodeMemory(budget_bytes=10 * size, clock=lambda: 0.0)
+    episodes = [held(memory, seed, "static_workload") for seed in range(12)]
+    found = 0
+    for _ in range(20):
+        for one in episodes:
+            found += one.is_at_hand
+            with one.use():
+                pass
+    # With the oldest first, none would ever be found.
+    assert found > 20 * len(episodes) / 3
 
 
 def test_when_packed_episodes_need_too_much_the_oldest_are_kept_as_actions() -> None:
