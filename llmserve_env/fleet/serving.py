@@ -33,7 +33,7 @@ class EngineServer:
         self.task, self.traffic = task, traffic
         most = len(traffic.requests) + len(traffic.jobs)
         # Powers of two, because the engine keeps what it makes once per size.
-        room = 1 << max(most, 2).bit_length()
+        room = 1 << max(most - 1, 1).bit_length()
         shape = (traffic.script.launch_delays_ps.shape[1], len(traffic.script.capacity))
         self._engine = EngineBatch(task.deployment, 1, room, script_shape=shape)
         self._records = request_records(traffic.requests, task.deployment.block_tokens)

@@ -137,7 +137,8 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
                         is_next = not is_split or sim.replicas[r].is_prefill == is_prefill
                         if is_next and not is_quiet(sim, r, at, kind, until):
                             advance_replica(sim, r, min(at, until))
-                            find_quiet(sim, r)
+                            if behind < 0:
+                                find_quiet(sim, r)
             if at >= until:
                 break
             if kind >= HANDOFF:
