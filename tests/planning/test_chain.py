@@ -9,7 +9,7 @@ import pytest
 from tests.architecture import imports
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAIN = ("tuning", "plan_calibration", "freezing", "answer", "capacity", "report")
+CHAIN = ("tuning", "plan_calibration", "freezing", "answer", "capacity", "report", "fleet_page")
 PLANNING = ROOT / "llmserve_env" / "planning"
 
 

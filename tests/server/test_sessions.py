@@ -148,7 +148,7 @@ def test_a_reset_under_the_same_id_starts_afresh(client: TestClient) -> None:
 
 
 def test_reward_weights_can_be_set_at_reset(client: TestClient) -> None:
-    start(client, episode_id="free", config={"reward_weights": {"cost": 0.0, "memory": 0.0}})
+    start(client, episode_id="free", config={"reward_weights": {"latency": 0.0}})
     start(client, episode_id="plain")
     free, plain = take(client, "free"), take(client, "plain")
     assert free["reward"] > plain["reward"]
