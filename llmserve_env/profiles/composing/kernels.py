@@ -32,4 +32,10 @@ def kernels_per_layer(served: Served) -> int:
     count = small_kernels(served) + PRODUCTS_AND_ATTENTION
     if served.model.latent is not None:
         count += LATENT
-    return count if served.model.experts is None else count - DENSE_FEED_FORWARD + EXPERTS
+    experts = served.model.experts
+    if experts is None:
+        return count
+    if experts.per_token == experts.count:
+        # Nothing is chosen or sorted: one dense block behind its router.
+        return count + 1
+    return count - DENSE_FEED_FORWARD + EXPERTS
