@@ -25,8 +25,7 @@ class Branches(EpisodeBatch):
 
     def split_off(self, source: EpisodeBatch, index: int, until_ps: int) -> None:
         """Make every slot the present of episode `index`, with its own traffic up to `until_ps`."""
-        room = source.engine.state.progress.shape[1]
-        self.engine.make_room(room)
+        self.engine.make_room(source.engine.max_requests)
         mine, theirs = self.engine.state, source.engine.state
         for name in _WHOLE:
             getattr(mine, name)[...].reshape(self.num_episodes, -1).view(np.uint8)[:] = (

@@ -18,8 +18,8 @@ from llmserve_env.request_table import RequestTable
 from llmserve_env.tasks.task import Task
 from llmserve_env.workloads import WorkloadSpec, describe, sample
 
-REQUEST_HEADROOM = 1.5
-"""Room for seeds that draw more requests than the expected peak; tables that need still more grow the arrays."""
+REQUEST_HEADROOM = 1.1
+"""Room for seeds that draw more requests than are expected; tables that need still more grow the arrays."""
 
 
 @lru_cache(maxsize=64)

@@ -107,9 +107,14 @@ class EngineBatch:
         self.metrics = records((num_environments,), METRICS_DTYPE)
         self._waits = np.empty(TTFT_RING, np.int64)
 
+    @property
+    def max_requests(self) -> int:
+        """Requests for which each environment has room."""
+        return int(self.state.progress.shape[1])
+
     def make_room(self, num_requests: int) -> None:
         """Let every environment hold tables of this many requests, keeping what is under way."""
-        held = self.state.progress.shape[1]
+        held = self.max_requests
         if num_requests <= held:
             return
         grown = new_state(self.deployment, self.state.progress.shape[0], num_requests)

@@ -57,6 +57,7 @@ class Packed:
 
     recipe: Recipe
     shapes: tuple[tuple[tuple[int, ...], np.dtype[np.void]], ...]
+    max_requests: int
     content: bytes
 
     @classmethod
@@ -64,7 +65,8 @@ class Packed:
         """A copy of everything that stepping has changed."""
         arrays = _arrays_of(episode)
         content = pa.compress(b"".join(array.tobytes() for array in arrays), codec=CODEC, asbytes=True)
-        return cls(Recipe.of(episode), tuple((array.shape, array.dtype) for array in arrays), content)
+        max_requests = episode.batch.engine.max_requests
+        return cls(Recipe.of(episode), tuple((array.shape, array.dtype) for array in arrays), max_requests, content)
 
     @property
     def num_bytes(self) -> int:
@@ -73,6 +75,8 @@ class Packed:
     def unpack(self, episode: Episode) -> Episode:
         """Bring a new episode of the same task to where the packed one was."""
         episode.reset(self.recipe.seed)
+        # An earlier seed of the packed episode may have drawn more requests.
+        episode.batch.engine.make_room(self.max_requests)
         sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in self.shapes]
         raw = pa.decompress(self.content, decompressed_size=sum(sizes), codec=CODEC, asbytes=True)
         arrays, start = [], 0

@@ -56,6 +56,21 @@ def test_an_episode_brought_back_goes_on_bit_by_bit(task_id: str, form: type[Pac
     assert back.log() == stayed.log()
 
 
+def test_an_episode_whose_earlier_seed_drew_more_requests_is_brought_back() -> None:
+    stayed = started("static_workload", seed=3, steps=4)
+    stayed.batch.engine.make_room(2 * stayed.batch.engine.max_requests)
+    back = Packed.of(stayed).unpack(Episode("static_workload"))
+    for episode in (stayed, back):
+        episode.step(KNOBS)
+    assert (observe(back), back.log()) == (observe(stayed), stayed.log())
+
+
+def test_the_arrays_of_an_episode_are_not_much_larger_than_its_requests_need() -> None:
+    for task_id in BENCHMARK:
+        engine = started(task_id, seed=1, steps=1).batch.engine
+        assert engine.max_requests < 1.3 * int(engine.state.environment[0]["num_requests"])
+
+
 def held(memory: EpisodeMemory, seed: int, task_id: str = "bursty_workload") -> HeldEpisode:
     return memory.hold(started(task_id, seed, 5), partial(Episode, task_id))
 
