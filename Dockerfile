@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # The environment server: CPU only, no torch. Build: docker build -t llmserve-env .
-# Name an exact base with its digest to build the same image again: --build-arg BASE=python:3.11-slim@sha256:…
-ARG BASE=python:3.11-slim
+# The digest is that of the index over all architectures. To renew it: docker buildx imagetools inspect python:3.11-slim
+ARG BASE=python:3.11.17-slim@sha256:45037981b62b34b44602584fccbc4d884d5f7dc92c7ee86bb38a698a79fe1e51
 FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/llmserve/venv
