@@ -17,12 +17,15 @@ PENDING, WAITING, RUNNING, TRANSFERRING, FINISHED, REJECTED, ABANDONED = range(7
 STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "REJECTED", "ABANDONED")
 SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
 
+SLOTS_PER_ROW = MAX_RUNNING + 16
+"""Rows of slots are a cache line longer than a power of two: at equal places of the same sets of a processor's cache,
+the rows of a batch would push each other out."""
 NO_OUTPUT = -1
 """In place of a number of drafts: a chunk of a prompt whose end is still to come emits nothing."""
 ITERATION_DTYPE = np.dtype(
     [
-        ("tokens", "i4", (MAX_RUNNING,)),
-        ("drafts", "i4", (MAX_RUNNING,)),
+        ("tokens", "i4", (SLOTS_PER_ROW,)),
+        ("drafts", "i4", (SLOTS_PER_ROW,)),
     ]
 )
 """What each slot computes in one iteration: `tokens` in all, the last `drafts` of them proposed by the draft model."""
@@ -33,7 +36,7 @@ SLOT_FIELDS = (
 )
 BATCH_DTYPE = np.dtype(
     [
-        *((name, "i4", (MAX_RUNNING,)) for name in SLOT_FIELDS),
+        *((name, "i4", (SLOTS_PER_ROW,)) for name in SLOT_FIELDS),
         ("executing", ITERATION_DTYPE),
         ("queued", ITERATION_DTYPE),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH, NO_HOST, Curve, DraftCosts, TierCosts
-from llmserve_env.engine.deployment import MAX_CLASSES, MAX_RUNNING, MAX_TOKEN_BUDGET, Deployment
+from llmserve_env.engine.deployment import MAX_CLASSES, MAX_TOKEN_BUDGET, Deployment
 from llmserve_env.engine.fleet import CAPACITY_DTYPE, POOL_DTYPE, fill_pools
 from llmserve_env.engine.knobs import NAMES, default_knobs
 from llmserve_env.engine.layout import (
@@ -23,6 +23,7 @@ from llmserve_env.engine.layout import (
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
+    SLOTS_PER_ROW,
     WINDOW_DTYPE,
 )
 from llmserve_env.engine.log_layout import LOG_DTYPE
@@ -260,7 +261,7 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     replicas["is_prefill"][deployment.num_replicas :] = 1
     environment["fleet_due_at_ps"] = NEVER_PS
     fill_pools(state.pools[0], replicas, deployment.pools)
-    replicas["batch"]["table_row"] = np.arange(MAX_RUNNING)
+    replicas["batch"]["table_row"] = np.arange(SLOTS_PER_ROW)
     return state
 
 
