@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.engine.state import request_records
+from llmserve_env.engine.loading import request_records
 from llmserve_env.tasks.task import Task
 from llmserve_env.workloads import sample, schedule
 

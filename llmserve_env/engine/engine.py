@@ -7,26 +7,26 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Generic, TypeVar
+from functools import cache, cached_property
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.deployment import Deployment
 from llmserve_env.engine.fleet import FleetOrders, FleetScript, load_script
-from llmserve_env.engine.kernels.compilation import is_compiled
+from llmserve_env.engine.kernels.compilation import is_compiled, machine_code
 from llmserve_env.engine.kernels.deployment_loop import advance
 from llmserve_env.engine.kernels.measure import measure
 from llmserve_env.engine.knobs import KNOBS, KNOBS_DTYPE, ServingKnobs, default_knobs, named
 from llmserve_env.engine.layout import TTFT_RING
+from llmserve_env.engine.loading import load_requests, make_pending
 from llmserve_env.engine.metrics import METRICS_DTYPE
 from llmserve_env.engine.state import (
     MUTABLE_FIELDS,
     EngineState,
     bytes_of,
     engine_tables,
-    load_requests,
     new_state,
     pristine_state,
     records,
@@ -105,6 +105,7 @@ class EngineBatch:
         self.knobs = records((num_environments,), KNOBS_DTYPE)
         self.knobs[:] = named(default_knobs(deployment))
         self.metrics = records((num_environments,), METRICS_DTYPE)
+        self._until_ps = np.zeros(num_environments, np.int64)
         self._waits = np.empty(TTFT_RING, np.int64)
 
     @property
@@ -140,6 +141,7 @@ class EngineBatch:
         if len(rows) and (arrivals[0] < earliest or np.any(np.diff(arrivals) < 0)):
             raise ValueError(f"requests must arrive in order, and from {earliest} ps on; the first at {arrivals[0]} ps")
         bytes_of(requests[held : held + len(rows)])[...] = bytes_of(rows)
+        make_pending(self.state, index, self._pristine, slice(held, held + len(rows)))
         environment["num_requests"] = held + len(rows)
 
     def order(self, index: int, orders: FleetOrders) -> None:
@@ -154,14 +156,23 @@ class EngineBatch:
             row[: len(flags)] = flags
         self._tables = self._tables._replace(recorded=recorded)
 
-    def advance(self, until_ps: Array) -> None:
+    @cached_property
+    def _advance(self) -> Callable[..., Any]:
+        return machine_code(advance, self._tables, self.state, self.knobs, self._until_ps)
+
+    @cached_property
+    def _measure(self) -> Callable[..., Any]:
+        return machine_code(measure, self._tables, self.state, self.metrics, self._waits)
+
+    def advance(self, until_ps: Array | int) -> None:
         """Serve every environment until its own `until_ps`, under `self.knobs`."""
-        if advance(self._tables, self.state, self.knobs, until_ps):
+        self._until_ps[:] = until_ps
+        if self._advance(self._tables, self.state, self.knobs, self._until_ps):
             raise InvariantViolation("a replica made no progress; please report the task, seed and actions")
 
     def measure(self) -> Array:
         """Metrics of the window just served; call once per window."""
-        measure(self._tables, self.state, self.metrics, self._waits)
+        self._measure(self._tables, self.state, self.metrics, self._waits)
         return self.metrics
 
     @property
@@ -201,7 +212,6 @@ class Engine(EngineBatch):
             script_shape=(1, 0) if script is None else (script.launch_delays_ps.shape[1], len(script.capacity)),
         )
         self.load(0, requests, seed, script)
-        self._until = np.zeros(1, np.int64)
         self._rows = tuple(row.on(deployment) for row in KNOBS)
         self._in_force: ServingKnobs | None = None
 
@@ -214,8 +224,7 @@ class Engine(EngineBatch):
                 value = getattr(knobs, row.name)
                 self.knobs[0][row.name] = row.default if value is None else row.number(value)
             self._in_force = knobs
-        self._until[0] = until_ps
-        self.advance(self._until)
+        self.advance(until_ps)
 
     @property
     def now_ps(self) -> int:

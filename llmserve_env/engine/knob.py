@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -115,7 +116,7 @@ class Knob:
 
     def allows(self, value: float) -> bool:
         """Whether a number of the knob matrix is within the limits of this knob."""
-        return bool(np.isnan(value)) or (value in self.levels if self.kind == "tier" else value <= self.high)
+        return math.isnan(value) or (value in self.levels if self.kind == "tier" else value <= self.high)
 
     def _refusal(self, value: object) -> InvalidActionError:
         # Python does not print integers of thousands of digits.

@@ -23,13 +23,11 @@ from llmserve_env.engine.layout import (
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
-    SLOTS_PER_ROW,
     WINDOW_DTYPE,
 )
 from llmserve_env.engine.log_layout import LOG_DTYPE
 from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.errors import InvariantViolation
-from llmserve_env.request_table import RequestTable
 from llmserve_env.units import NEVER_PS
 
 
@@ -188,31 +186,6 @@ def _dense(curve: Curve, size: int) -> Array:
     return values
 
 
-def request_records(requests: RequestTable, block_tokens: int) -> Array:
-    """The requests as records."""
-    rows = records((len(requests),), REQUEST_DTYPE)
-    fill_requests(rows, requests, block_tokens)
-    return rows
-
-
-def fill_requests(rows: Array, requests: RequestTable, block_tokens: int) -> None:
-    """Write the requests into records, with absolute deadlines and prefix-cache stream ids."""
-    rows["arrival_at_ps"] = requests.arrival_at_ps
-    longest_ps = NEVER_PS - requests.arrival_at_ps
-    rows["slo_at_ps"] = requests.arrival_at_ps + np.minimum(requests.ttft_slo_ps, longest_ps)
-    rows["deadline_at_ps"] = requests.arrival_at_ps + np.minimum(requests.patience_ps, longest_ps)
-    for name in ("acceptance", "prompt_tokens", "output_tokens", "priority"):
-        rows[name] = getattr(requests, name)
-    shared = requests.prefix_id >= 0
-    num_prefixes = int(requests.prefix_id.max(initial=-1)) + 1
-    rows["prefix_blocks"] = np.where(shared, requests.prefix_tokens // block_tokens, 0)
-    rows["prefix_stream"] = np.where(shared, requests.prefix_id, 0)
-    private = -2 - np.arange(len(requests))
-    _, first_row, of_row = np.unique(requests.session_id, return_index=True, return_inverse=True)
-    rows["session_root"] = np.where(requests.session_id >= 0, first_row[of_row], -1)
-    rows["own_stream"] = np.where(requests.session_id >= 0, num_prefixes + requests.session_id, private)
-
-
 def new_state(
     deployment: Deployment,
     num_environments: int,
@@ -261,39 +234,9 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     replicas["is_prefill"][deployment.num_replicas :] = 1
     environment["fleet_due_at_ps"] = NEVER_PS
     fill_pools(state.pools[0], replicas, deployment.pools)
-    replicas["batch"]["table_row"] = np.arange(SLOTS_PER_ROW)
+    rows = replicas["batch"]["table_row"]
+    rows[:] = np.arange(rows.shape[1])
     return state
-
-
-def load_requests(
-    state: EngineState, index: int, pristine: EngineState, deployment: Deployment, requests: RequestTable, seed: int
-) -> None:
-    """Put environment `index` at time zero with these requests pending."""
-    check_requests(requests, deployment, state.progress.shape[1])
-    for name in MUTABLE_FIELDS:
-        bytes_of(getattr(state, name)[index : index + 1])[...] = bytes_of(getattr(pristine, name))
-    fill_requests(state.requests[index, : len(requests)], requests, deployment.block_tokens)
-    environment = state.environment[index]
-    environment["num_requests"], environment["seed"] = len(requests), seed
-
-
-def check_requests(requests: RequestTable, deployment: Deployment, max_requests: int) -> None:
-    """Refuse what this deployment can never serve, or has no memory for."""
-    too_long = requests.prompt_tokens + requests.output_tokens > deployment.max_model_len
-    if too_long.any():
-        row = int(np.argmax(too_long))
-        total = int(requests.prompt_tokens[row] + requests.output_tokens[row])
-        raise ValueError(
-            f"request {row} needs {total} tokens; max_model_len is {deployment.max_model_len}: "
-            "shorten the request or raise the limit"
-        )
-    if len(requests) > max_requests:
-        raise ValueError(f"{len(requests)} requests exceed the {max_requests} this state was made for")
-    if len(requests) and int(requests.priority.max()) >= len(deployment.waiting_room):
-        raise ValueError(
-            f"priority {int(requests.priority.max())} has no waiting room; "
-            f"the deployment has {len(deployment.waiting_room)} classes"
-        )
 
 
 def bytes_of(array: Array) -> Array:

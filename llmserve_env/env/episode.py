@@ -70,10 +70,10 @@ class Trajectory:
 
     def record(self, batch: EpisodeBatch, index: int, requested: Array) -> None:
         """Add the step that episode `index` of the batch has just taken."""
-        t, window = self.num_steps, batch.window
+        t = self.num_steps
         self.terms[t] = batch.terms[index]
         self.metrics[t] = batch.metrics[index]
-        self.window[t] = np.ndarray(window.shape, COUNTERS_DTYPE, window, strides=window.strides)[index]
+        self.window[t] = batch.counters[index]
         self.knobs[t] = batch.knobs[index]
         self.requested[t] = requested
         self.num_steps = t + 1

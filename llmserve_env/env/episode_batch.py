@@ -12,6 +12,7 @@ from llmserve_env.backends.backend import ServingBackend
 from llmserve_env.backends.simulated import SimulatedBackend
 from llmserve_env.engine.engine import EngineBatch, EngineSnapshot
 from llmserve_env.engine.knobs import NAMES
+from llmserve_env.engine.layout import COUNTERS_DTYPE
 from llmserve_env.engine.state import records
 from llmserve_env.env.features import encode_features
 from llmserve_env.env.kernels import (
@@ -82,11 +83,14 @@ class EpisodeBatch:
         self.task = backend.task
         self.num_episodes = backend.num_episodes
         self.window, self.metrics = backend.window, backend.metrics
+        self.counters: Array = np.ndarray(self.window.shape, COUNTERS_DTYPE, self.window, strides=self.window.strides)
+        """The windows without their histograms."""
         self.scoring = scoring_record(self.task, weights or self.task.reward.weights, backend.window_budget_usd)
         self.control = records((self.num_episodes,), CONTROL_DTYPE)
         self.terms = records((self.num_episodes,), TERMS_DTYPE)
         self.knobs: Array = np.asarray(self.control["current"])
         """Knobs in force, shape (episodes, knobs)."""
+        self._steps: Array = self.control["step"]
         self._is_active = self.scoring["is_active"][0].copy()
         self._seeds: dict[int, int] = {}
         self._schedules: dict[int, TrafficSchedule] = {}
@@ -158,7 +162,7 @@ class EpisodeBatch:
         """Phase of the traffic of every episode, as `phase` gives it."""
         if self._phase_table is None:
             self._phase_table = np.stack([self.schedule(index).phase for index in range(self.num_episodes)])
-        second = np.maximum((self.control["step"] * self.task.window_s).astype(np.int64) - 1, 0)
+        second = np.maximum((self._steps * self.task.window_s).astype(np.int64) - 1, 0)
         found: Array = self._phase_table[
             np.arange(self.num_episodes), np.minimum(second, self._phase_table.shape[1] - 1)
         ]
@@ -167,7 +171,7 @@ class EpisodeBatch:
     def phase(self, index: int) -> str:
         """Phase of the traffic in the window just served (of the first window before any)."""
         phases = self.schedule(index).phase
-        second = max(int(self.control[index]["step"] * self.task.window_s) - 1, 0)
+        second = max(int(self._steps.item(index) * self.task.window_s) - 1, 0)
         return str(phases[min(second, len(phases) - 1)])
 
     @property

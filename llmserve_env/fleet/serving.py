@@ -12,7 +12,8 @@ from llmserve_env.engine.engine import EngineBatch
 from llmserve_env.engine.fleet import ASLEEP, BOOTING, DRAINING, STATE_NAMES, UP, WAKING, FleetOrders
 from llmserve_env.engine.kernels.ended import ENDED_DTYPE, collect_ended
 from llmserve_env.engine.layout import REQUEST_DTYPE
-from llmserve_env.engine.state import records, request_records
+from llmserve_env.engine.loading import request_records
+from llmserve_env.engine.state import records
 from llmserve_env.fleet.backlog import Backlog
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.outcome import PoolOutcome, WindowOutcome

@@ -25,11 +25,10 @@ class Trajectories:
 
     def record(self, batch: EpisodeBatch, steps: Array, requested: Array) -> None:
         """Add the step that all episodes have just taken; `steps` counts those before it."""
-        window = batch.window
         at = (steps, self._all)
         self._terms[at] = batch.terms
         self._metrics[at] = batch.metrics
-        self._window[at] = np.ndarray(window.shape, COUNTERS_DTYPE, window, strides=window.strides)
+        self._window[at] = batch.counters
         self._knobs[at] = batch.knobs
         self._requested[at] = requested
 

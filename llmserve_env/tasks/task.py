@@ -201,9 +201,10 @@ class Task(Part):
 
     def check_limits(self, knobs: Array) -> None:
         """InvalidActionError if a row of the knob matrix exceeds what this deployment was started with."""
+        values = knobs.tolist()
         for knob in self.limited_knobs:
-            if not knob.allows(knobs[knob.column]):
-                knob.number(knob.wire(knobs[knob.column]))
+            if not knob.allows(values[knob.column]):
+                knob.number(knob.wire(values[knob.column]))
 
     @cached_property
     def limited_knobs(self) -> tuple[Knob, ...]:

@@ -64,7 +64,8 @@ def schedule(spec: WorkloadSpec, seed: int) -> TrafficSchedule:
     cooling = _touched(np.column_stack((spans[:, 1], spans[:, 1] + COOLDOWN_S)), spec.horizon_s)
     warming = np.arange(spec.horizon_s) < WARMUP_S
     code = np.select([warming, is_burst, cooling], [1, 2, 3], 0)
-    return TrafficSchedule(np.column_stack(rates), is_burst, tuple(PHASES[i] for i in code), tuple(bursts))
+    phases = tuple(PHASES[i] for i in code.tolist())
+    return TrafficSchedule(np.column_stack(rates), is_burst, phases, tuple(bursts))
 
 
 def _touched(spans: Array, horizon_s: int) -> Array:

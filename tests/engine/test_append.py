@@ -7,7 +7,7 @@ import pytest
 
 from llmserve_env.engine.engine import Engine, EngineBatch
 from llmserve_env.engine.knobs import KNOBS
-from llmserve_env.engine.state import request_records
+from llmserve_env.engine.loading import request_records
 from llmserve_env.request_table import RequestTable
 from tests.engine.random_fleets import FleetCase, random_fleet
 

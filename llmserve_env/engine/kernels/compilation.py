@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numba import config, njit, types
+from numba import config, njit, typeof, types
 from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -25,6 +25,7 @@ from llmserve_env.engine.kernels.cache_key import cache_key
 JIT_IS_OFF = bool(config.DISABLE_JIT)
 KERNELS: list[str] = []
 """Names of all kernels and entry points that have been imported."""
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}
 
 
 def cache_folder() -> Path:
@@ -138,6 +139,20 @@ def rare_kernel(function: Callable[..., Any]) -> Any:
 def entry_point(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls, with all kernels it uses, and keep the machine code on disk."""
     return _compiled(function, cache=True, nogil=True)
+
+
+def machine_code(function: Any, *arguments: Any) -> Callable[..., Any]:
+    """What an entry point runs, for a caller whose arguments have the types of these in every call.
+
+    numba looks at the types of all arrays in every call of an entry point, which takes as long as many a window.
+    """
+    if JIT_IS_OFF:
+        return cast(Callable[..., Any], function)
+    if function not in _MACHINE_CODE:
+        signature = tuple(typeof(argument) for argument in arguments)
+        function.compile(signature)
+        _MACHINE_CODE[function] = function.overloads[signature].entry_point
+    return _MACHINE_CODE[function]
 
 
 def is_compiled(*entry_points: Any) -> bool:
