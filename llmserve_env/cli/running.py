@@ -26,6 +26,8 @@ FRESH_EPISODES = 16
 def run(args: argparse.Namespace) -> int:
     """Run a parsed command; an error that the user can fix becomes a message and status 2."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    # It would write a line per request: thousands for a policy service or a language model.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         return int(args.run(args))
     except LLMServeError as error:

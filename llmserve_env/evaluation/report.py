@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ COLUMNS = {
 
 MIN_GAP = 0.05
 """Score between tuned constant and ceiling below which the share that an agent closes says nothing."""
+
+AGENT_WIDTH = 16
+"""Of the agents' names in tables for terminals, unless one is longer."""
 
 Summaries = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
@@ -102,8 +105,9 @@ def _grouped(results: Sequence[EpisodeResult]) -> dict[str, dict[str, list[Episo
 
 def text_table(summaries: Summaries) -> str:
     """For terminals: a row per agent and task."""
+    wide = _agent_width(summaries)
     head = (
-        f"{'task':<26}{'agent':<16}{'score':>7}  {'95 % interval':<17}{'IQM':>6}"
+        f"{'task':<26}{'agent':<{wide}}{'score':>7}  {'95 % interval':<17}{'IQM':>6}"
         f"{'return':>9}{'SLO':>7}{'tok/s':>8}{'USD':>8}"
     )
     lines = [head, "-" * len(head)]
@@ -115,7 +119,7 @@ def text_table(summaries: Summaries) -> str:
             label = f"{agent} *" if agent in CEILINGS else agent
             interval = f"[{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"
             lines.append(
-                f"{task:<26}{label:<16}{score.mean:>7.3f}  {interval:<17}{score.iqm:>6.3f}"
+                f"{task:<26}{label:<{wide}}{score.mean:>7.3f}  {interval:<17}{score.iqm:>6.3f}"
                 f"{row['return'].mean:>9.2f}{row['slo_attainment'].mean:>7.1%}{row['throughput_tps'].mean:>8.0f}"
                 f"{row['cost_usd'].mean:>8.3f}"
             )
@@ -126,13 +130,19 @@ def text_table(summaries: Summaries) -> str:
 
 def latency_table(pooled: RequestTables) -> str:
     """For terminals: percentiles over the requests of all seeds, a row per agent and task."""
-    head = f"{'task':<26}{'agent':<16}{'':<5}{'p50':>11}{'p90':>11}{'p99':>11}{'in SLO':>9}{'lost':>8}"
+    wide = _agent_width(pooled)
+    head = f"{'task':<26}{'agent':<{wide}}{'':<5}{'p50':>11}{'p90':>11}{'p99':>11}{'in SLO':>9}{'lost':>8}"
     lines = ["Percentiles of requests, pooled over seeds; a lost request has no latency:", head, "-" * len(head)]
     for task in dict.fromkeys(task for tasks in pooled.values() for task in tasks):
         for agent, tasks in pooled.items():
             if task in tasks:
-                lines += _latency_lines(task, agent, tasks[task])
+                lines += _latency_lines(task, f"{agent:<{wide}}", tasks[task])
     return "\n".join(lines)
+
+
+def _agent_width(agents: Iterable[str]) -> int:
+    """Of the column with the agents' names, which may be those of files or addresses."""
+    return max(AGENT_WIDTH, *(len(agent) + 2 for agent in agents))
 
 
 def _latency_lines(task: str, agent: str, figures: RequestFigures) -> list[str]:
@@ -142,8 +152,8 @@ def _latency_lines(task: str, agent: str, figures: RequestFigures) -> list[str]:
         cells = "".join(f"{latency_text(value, digits):>11}" for value in latency.percentiles_ms.values())
         within = "–" if latency.within_slo is None else f"{latency.within_slo:.1%}"
         lost = f"{figures.num_lost / max(figures.num_requests, 1):.1%}" if name == "ttft" else ""
-        lines.append(f"{task:<26}{agent:<16}{name.upper():<5}{cells}{within:>9}{lost:>8}".rstrip())
-        task = agent = ""
+        lines.append(f"{task:<26}{agent}{name.upper():<5}{cells}{within:>9}{lost:>8}".rstrip())
+        task, agent = "", " " * len(agent)
     return lines
 
 

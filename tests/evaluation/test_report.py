@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,13 @@ def test_a_ceiling_is_marked_as_one() -> None:
     assert "clairvoyant *" in text_table(table)
     assert "a ceiling, not a competitor" in text_table(table)
     assert "`clairvoyant` (ceiling: sees the future)" in headline_table(table, MADE)
+
+
+def test_a_long_name_leaves_the_columns_apart() -> None:
+    own = [replace(one, agent="my_long_file_name.py:MyAgent") for one in results()[:2]]
+    for table in (text_table(tabulate(own)), latency_table(pool_requests(own))):
+        assert "my_long_file_name.py:MyAgent  " in table
+        assert "my_long_file_name.py:MyAgentTTFT" not in table
 
 
 def test_markdown_says_how_to_make_it_again_and_what_of_the_gap_is_closed() -> None:

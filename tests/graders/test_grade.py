@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from llmserve_env.agents.registry import make_agent
 from llmserve_env.engine.knobs import default_knobs, named
 from llmserve_env.env.episode import ActionLog, Episode, replay
 from llmserve_env.errors import (
@@ -16,8 +17,11 @@ from llmserve_env.errors import (
     UnknownTaskError,
     VersionMismatchError,
 )
+from llmserve_env.evaluation.play import play
 from llmserve_env.graders import grade, grade_episode
 from llmserve_env.graders.components import COMPONENTS
+from llmserve_env.graders.feedback import feedback_for
+from llmserve_env.request_outcomes import request_figures
 from llmserve_env.tasks.catalog import BENCHMARK, load_task
 from llmserve_env.tasks.variants import with_changes
 
@@ -150,3 +154,20 @@ def test_a_task_without_references_is_not_graded(episode: Episode) -> None:
     with pytest.raises(ReferencesNotFoundError, match="llmserve task freeze"):
         grade_episode(episode)
     episode.task = load_task("static_workload")
+
+
+def test_the_feedback_blames_the_missed_slos_and_not_knobs_that_never_moved() -> None:
+    [still] = play(make_agent("vllm_defaults"), load_task("adversarial_multitenant"), seeds=[42])
+    said = grade_episode(still).feedback
+    assert "were moved" not in said and "was billed" not in said
+    assert "of the points for SLO: too many requests were served later than promised" in said
+    assert "stability: only requests that met their SLO earn them, and too few did." in said
+    assert "so there is no 99th percentile" in said
+
+
+def test_the_feedback_blames_knobs_that_moved_without_need(episode: Episode) -> None:
+    played = episode.played()
+    measured = {"slo": 0.9, "stability": 0.4}
+    said = feedback_for(played, request_figures(played.requests), {"slo": 0.8, "stability": 0.1}, measured)
+    assert "10 % of the points for stability: batch cap and KV budget were moved" in said
+    assert "only requests that met" not in said

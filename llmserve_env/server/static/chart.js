@@ -28,6 +28,7 @@ export function plotOf(chart, match, time, colours) {
     format: chart.format,
     levels: chart.levels ? chart.levels(match.task) : [],
     bursts: match.bursts(time),
+    emptyText: "starts with the first step",
     // The first player is drawn last, on top.
     lines: [...thin, ...lines.reverse()],
   };
@@ -48,7 +49,7 @@ export class Chart {
   show(match, at, cursor) {
     Object.assign(this, { match, cursor });
     const { title, unit, of, format = rounded, isShared } = this.chart;
-    const figures = match.lanes.slice(0, isShared ? 1 : 2).map((lane) => (at ? format(of(lane.rows[at - 1])) : "0"));
+    const figures = match.lanes.slice(0, isShared ? 1 : 2).map((lane) => (at ? format(of(lane.rows[at - 1])) : "–"));
     const marked = figures.map((figure, i) => `<b class="${isShared ? "" : "lane-" + "ab"[i]}">${figure}</b>`);
     this.caption.innerHTML = `<span class="what">${title} <small>${unit}</small></span><span class="now">${marked.join(" ")}</span>`;
     const spoken = figures.map((figure, i) => (isShared ? figure : `${match.lanes[i].title} ${figure}`));

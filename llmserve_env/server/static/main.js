@@ -74,7 +74,7 @@ function render() {
   const isYours = lane.isYou && match.time === lane.rows.length;
   if (!isYours && row) knobs.show(row.action);
   knobs.setTask(match.task, isYours && !lane.isDone);
-  $("turning").textContent = lane.isYou ? "Your knobs" : `${lane.title} turns the knobs`;
+  $("turning").textContent = lane.isYou ? "Your knobs" : `${lane.title} sets the knobs`;
   $("hint").hidden = !isYours || match.time > 0;
   $("take-over").hidden = isYours || match.isOver;
   $("take-over").textContent = lane.isYou ? "Play on from here" : "Take over from here";

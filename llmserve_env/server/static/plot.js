@@ -1,5 +1,5 @@
 // Draws one plot into a box of a canvas: values over the steps of an episode. It knows nothing of the page.
-import { rounded } from "./format.js";
+import { rounded, whole } from "./format.js";
 
 const NARROW_PX = 180;
 
@@ -40,10 +40,12 @@ function horizontal(pen, box, y, colour, dash = []) {
 function grid(pen, box, plot, { x, y }, colours) {
   const { low, high, isLog, steps, window_s = 1 } = plot;
   const marks = isLog ? [1, 10, 100, 1000, 10000, 100000].filter((v) => v >= low && v <= high) : marksBetween(low, high);
+  // Half a request would be written as a whole one, beside the mark of the whole one.
+  const shown = plot.format === whole ? marks.filter(Number.isInteger) : marks;
   pen.font = `${plot.fontSize ?? 10}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  for (const mark of marks) {
+  for (const mark of shown) {
     horizontal(pen, box, y(mark), colours.line);
     pen.fillStyle = colours.muted;
     pen.fillText((plot.format ?? rounded)(mark), box.x - 5, y(mark));
@@ -57,19 +59,24 @@ function grid(pen, box, plot, { x, y }, colours) {
   }
 }
 
-// Limits with their names at the right end, which the lines reach last.
+// Limits with their names at the right end, which the lines reach last; a name stands left of one that is too close above.
 function levels(pen, box, plot, y, colours) {
   pen.textAlign = "right";
   pen.textBaseline = "bottom";
-  for (const { at, label } of plot.levels ?? []) {
-    if (at > plot.high || at < plot.low) continue;
-    horizontal(pen, box, y(at), colours.limit, [5, 4]);
+  const height = (plot.fontSize ?? 10) + 2;
+  const inSight = (plot.levels ?? []).filter(({ at }) => at <= plot.high && at >= plot.low).sort((a, b) => b.at - a.at);
+  let [right, above] = [box.x + box.width - 2, -Infinity];
+  for (const { at } of inSight) horizontal(pen, box, y(at), colours.limit, [5, 4]);
+  for (const { at, label } of inSight) {
+    if (y(at) - above >= height) right = box.x + box.width - 2;
     // A halo keeps the name readable where lines cross it.
     pen.strokeStyle = colours.surface;
     pen.lineWidth = 3;
-    pen.strokeText(label, box.x + box.width - 2, y(at) - 1);
+    pen.strokeText(label, right, y(at) - 1);
     pen.fillStyle = colours.limit;
-    pen.fillText(label, box.x + box.width - 2, y(at) - 1);
+    pen.fillText(label, right, y(at) - 1);
+    right -= pen.measureText(label).width + 6;
+    above = y(at);
   }
 }
 
@@ -112,7 +119,7 @@ function head(pen, scale, { values, colour }, at) {
   pen.fill();
 }
 
-// plot: {steps, low, high, lines, bursts, levels, cursor, isLog, isBare, format, window_s}; box: {x, y, width, height}
+// plot: {steps, low, high, lines, bursts, levels, cursor, isLog, isBare, format, window_s, emptyText}; box: {x, y, width, height}
 export function drawPlot(pen, box, plot, colours) {
   const scale = scales(box, plot);
   shadeBursts(pen, box, scale.x, plot.bursts ?? [], colours.burst);
@@ -123,6 +130,15 @@ export function drawPlot(pen, box, plot, colours) {
   if (plot.cursor) {
     pen.fillStyle = colours.muted;
     pen.fillRect(scale.x(plot.cursor) - 0.5, box.y, 1, box.height);
+  }
+  if (plot.emptyText && !plot.lines.some(({ values }) => values.length)) {
+    pen.textAlign = "left";
+    pen.textBaseline = "middle";
+    pen.strokeStyle = colours.surface;
+    pen.lineWidth = 4;
+    pen.strokeText(plot.emptyText, box.x + 8, box.y + box.height / 2);
+    pen.fillStyle = colours.muted;
+    pen.fillText(plot.emptyText, box.x + 8, box.y + box.height / 2);
   }
   for (const one of plot.lines) if (!one.isQuiet) head(pen, scale, one, plot.cursor ?? one.values.length);
 }

@@ -30,7 +30,7 @@ function fieldTable(schema, described) {
     isRequired ? "required" : preset === undefined || preset === null ? "optional" : `<code>${escaped(JSON.stringify(preset))}</code>`,
     meaning ? prose(meaning) : escaped(name.split(".").pop().replaceAll("_", " ")),
   ]);
-  return rows.length ? table(["Field", "Holds", "If left out", "Meaning"], rows) : "";
+  return rows.length ? table(["Field", "Holds", "Default", "Meaning"], rows) : "";
 }
 
 function parameterTable(parameters, described) {
@@ -40,7 +40,7 @@ function parameterTable(parameters, described) {
     required ? "required" : "optional",
     prose(description ?? schema?.description ?? `in the ${place}`),
   ]);
-  return `<h3>Parameters</h3>${table(["Name", "Holds", "If left out", "Meaning"], rows)}`;
+  return `<h3>Parameters</h3>${table(["Name", "Holds", "Default", "Meaning"], rows)}`;
 }
 
 function answersOf(operation, described) {
