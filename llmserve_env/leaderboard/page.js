@@ -1,7 +1,9 @@
 "use strict";
 const episodes = JSON.parse(document.getElementById("episodes").textContent);
 const byId = (id) => document.getElementById(id);
-const WIDTH = 400, HEIGHT = 140, COLOURS = ["var(--blue)", "#c77700", "#2a8a4a", "#8a4fbf", "#8b6b4a", "#00808a"];
+const HEIGHT = 140, TOP = 8, BOTTOM = 4;
+const COLOURS = ["var(--blue)", "var(--orange)", "var(--green)", "var(--violet)", "var(--brown)", "var(--teal)"];
+const plain = (v) => v.toLocaleString("en", { maximumFractionDigits: 2 });
 let watched = null, timer = null;
 
 // Sort a table by the column whose heading was pressed; numbers by value, text by alphabet.
@@ -17,32 +19,38 @@ for (const heading of document.querySelectorAll("table.sortable th")) {
   });
 }
 
-// A chart of some series up to a window: lines from the left, each scaled by the common highest value.
+// A chart of some series up to a window, as {name: {values, text}}; the legend names each with its value there.
 function chart(title, series, until, limits = {}) {
-  const high = Math.max(1e-9, ...Object.values(series).flat(), ...Object.values(limits));
-  const length = Object.values(series)[0].length, y = (v) => HEIGHT - 4 - (v / high) * (HEIGHT - 22);
-  const lines = Object.entries(series).map(([name, values], i) => {
-    const points = values.slice(0, until).map((v, t) => `${((t + 1) / length) * WIDTH},${y(v).toFixed(1)}`).join(" ");
-    const label = `<text x="${4 + i * 130}" y="12" style="fill:${COLOURS[i]}">${name} ${values[until - 1]}</text>`;
-    return `<polyline fill="none" stroke="${COLOURS[i]}" stroke-width="1.5" points="${points}"/>${label}`;
+  const all = Object.values(series).flatMap(({ values }) => values);
+  const high = Math.max(1e-9, ...all, ...Object.values(limits));
+  const width = Math.max(200, byId("charts").clientWidth / (byId("charts").clientWidth > 700 ? 2 : 1) - 8);
+  const y = (v) => (HEIGHT - BOTTOM - (v / high) * (HEIGHT - TOP - BOTTOM)).toFixed(1);
+  const named = Object.entries(series);
+  const lines = named.map(([, { values }], i) => {
+    const points = values.slice(0, until).map((v, t) => `${(((t + 1) / values.length) * width).toFixed(1)},${y(v)}`).join(" ");
+    return `<polyline fill="none" style="stroke:${COLOURS[i]}" stroke-width="1.5" points="${points}"/>`;
   });
-  const marks = Object.entries(limits).map(([name, v]) =>
-    `<line x1="0" x2="${WIDTH}" y1="${y(v)}" y2="${y(v)}" stroke="var(--red)" stroke-dasharray="4"/>` +
-    `<text x="${WIDTH - 4}" y="${y(v) - 3}" text-anchor="end">${name}</text>`);
-  return `<figure><figcaption>${title}</figcaption><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" ` +
-    `role="img" aria-label="${title}">${lines.join("")}${marks.join("")}</svg></figure>`;
+  const marks = Object.values(limits).map((v) => `<line class="limit" x1="0" x2="${width}" y1="${y(v)}" y2="${y(v)}"/>`);
+  const keys = named.map(([name, { values, text = plain }], i) => `<span><i style="background:${COLOURS[i]}"></i>${name} ${text(values[until - 1])}</span>`);
+  const limitKeys = Object.entries(limits).map(([name, v]) => `<span><i class="limit"></i>${name} ${plain(v)}</span>`);
+  return `<figure><figcaption>${title}</figcaption><p class="key">${[...keys, ...limitKeys].join("")}</p>` +
+    `<svg viewBox="0 0 ${width} ${HEIGHT}" height="${HEIGHT}" role="img" aria-label="${title}">${marks.join("")}${lines.join("")}</svg></figure>`;
 }
 
 function draw() {
   const episode = watched[byId("task").value], until = Number(byId("at").value), m = episode.metrics;
-  const knobs = Object.fromEntries(Object.entries(episode.knobs).map(([name, k]) => [name, k.values.map((v) => +(v / k.high).toFixed(3))]));
-  const slos = Object.fromEntries(Object.entries(episode.slos_ms).map(([name, v]) => [`SLO ${name}`, v]));
+  const knob = ({ high, values, names }) => ({
+    values: values.map((v) => v / high),
+    text: (share) => { const v = Math.round(share * high * 1000) / 1000; return names ? names[v] : plain(v); },
+  });
+  const knobs = Object.fromEntries(Object.entries(episode.knobs).map(([name, one]) => [name, knob(one)]));
+  const slos = Object.fromEntries(Object.entries(episode.slos_ms).map(([name, v]) => [`SLO of ${name.replaceAll("_", " ")}`, v]));
   byId("now").textContent = `${until} of ${episode.reward.length}, seed ${episode.seed}`;
   byId("charts").innerHTML = [
-    chart("Traffic, requests per second", { rate: m.window_rate_rps, waiting: m.queue_depth }, until),
-    chart("Time to first token, ms", { p50: m.ttft_p50_ms, p99: m.ttft_p99_ms }, until, slos),
-    chart("Share of requests within their SLO", { share: episode.slo }, until, { all: 1 }),
-    chart("Knobs, each as a share of its highest value", knobs, until, { highest: 1 }),
+    chart("Traffic", { "requests per second": { values: m.window_rate_rps }, waiting: { values: m.queue_depth } }, until),
+    chart("Time to first token, ms", { median: { values: m.ttft_p50_ms }, p99: { values: m.ttft_p99_ms } }, until, slos),
+    chart("Requests within their SLO", { share: { values: episode.slo, text: (v) => `${Math.round(100 * v)} %` } }, until),
+    chart("Knobs, each from 0 to its highest value", knobs, until),
   ].join("");
 }
 
@@ -78,3 +86,4 @@ byId("play").addEventListener("click", () => {
     if (Number(byId("at").value) >= Number(byId("at").max)) stop();
   }, 60);
 });
+window.addEventListener("resize", () => { if (watched) draw(); });

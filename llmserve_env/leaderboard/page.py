@@ -27,8 +27,9 @@ def leaderboard_page(suites: Mapping[str, Sequence[Entry]]) -> str:
     body = [
         "<h1>LLMServeEnv leaderboard</h1>",
         paragraph(
-            "Agents that set the serving configuration of a GPU fleet, window by window. Every score is the result of "
-            "replaying the submitted actions. Press a heading to sort, and an agent to watch its first episode."
+            "Agents that set the serving configuration of a simulated GPU fleet, window by window. Scores are means "
+            "over the official seeds with 95 % intervals, and every one is the result of replaying the submitted "
+            "actions. Press a heading to sort by it, and an agent's name to watch its first episode."
         ),
         *(section(f"suite-{suite}", f"Suite {suite}", _table(entries)) for suite, entries in suites.items()),
         WATCH,
@@ -51,17 +52,17 @@ def _table(entries: Sequence[Entry]) -> str:
     tasks = [f"{task.id} v{task.version}" for task in entries[0].submission.tasks]
     header = ["rank", "agent", "score", *tasks, "episodes", "date", "file"]
     heads = "".join(f'<th aria-sort="none"><button type="button">{escape(name)}</button></th>' for name in header)
-    rows = "".join(_row(entry) for entry in entries)
+    rows = "".join(_row(entry, header) for entry in entries)
     table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
     return f'<div class="scroll"><table class="sortable">{table}</table></div>'
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: Entry, header: Sequence[str]) -> str:
     agent = entry.agent
     link = f' <a href="{escape(agent.url)}">link</a>' if agent.url else ""
     by = f"<small>{escape(' · '.join(filter(None, (agent.author, agent.description))))}{link}</small>"
     watch = f'<button class="watch" type="button" data-file="{escape(entry.file)}">{escape(agent.name)}</button>'
-    file = f'<a href="../leaderboard/{escape(entry.file)}">{escape(entry.file)}</a>'
+    file = f'<a href="../leaderboard/{escape(entry.file)}" aria-label="{escape(entry.file)}">JSON</a>'
     rank = UNRANKED if entry.rank is None else entry.rank
     cells = [
         _cell(rank, "ceiling" if entry.rank is None else str(entry.rank)),
@@ -72,7 +73,8 @@ def _row(entry: Entry) -> str:
         _cell(entry.file, file),
     ]
     kind = ' class="ceiling"' if entry.rank is None else ""
-    return f"<tr{kind}>{''.join(cells)}</tr>"
+    labelled = (f'<td data-label="{escape(name)}"{one}' for name, one in zip(header, cells, strict=True))
+    return f"<tr{kind}>{''.join(labelled)}</tr>"
 
 
 def _score(summary: Summary) -> str:
@@ -80,5 +82,6 @@ def _score(summary: Summary) -> str:
 
 
 def _cell(value: object, shown: str, kind: str = "") -> str:
+    """A cell without the beginning of its tag: its label on narrow screens follows from the column."""
     style = f' class="{kind}"' if kind else ""
-    return f'<td{style} data-value="{escape(str(value))}">{shown}</td>'
+    return f'{style} data-value="{escape(str(value))}">{shown}</td>'

@@ -8,6 +8,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import named
+from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.env.episode import replay
 from llmserve_env.leaderboard.submission import Submission, log_of
 from llmserve_env.tasks.catalog import load_task
@@ -21,6 +22,8 @@ METRICS = {
     "throughput_tps": 0,
 }
 """Metric -> decimals it is shown with."""
+_CHOICES = {"bool": ("off", "on"), "tier": TIER_NAMES}
+"""Names of the values of a knob that is no quantity."""
 
 
 def watched_episodes(submission: Submission) -> dict[str, Any]:
@@ -39,7 +42,11 @@ def watched_episodes(submission: Submission) -> dict[str, Any]:
             "slo": _rounded(trajectory.terms["slo"], 3),
             "reward": _rounded(trajectory.terms["reward"], 3),
             "knobs": {
-                knob.short: {"high": knob.high, "values": _rounded(knobs[knob.name], 3)}
+                knob.short: {
+                    "high": knob.high,
+                    "values": _rounded(knobs[knob.name], 3),
+                    "names": _CHOICES.get(knob.kind),
+                }
                 for knob in here.action_knobs
                 if knob.name in here.knobs.active
             },

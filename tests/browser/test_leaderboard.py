@@ -1,0 +1,58 @@
+"""The leaderboard in a real browser: nothing sticks out, the table sorts, an episode of every entry can be watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import DESKTOP, PHONE, new_page
+from tests.browser.test_accessibility import problems
+
+pytestmark = pytest.mark.browser
+BOARD = Path(__file__).resolve().parents[2] / "docs" / "leaderboard.html"
+LOOKS = pytest.mark.parametrize(
+    ("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop-light", "phone-dark"]
+)
+OVERFLOWS = "boxes => boxes.filter((box) => box.scrollWidth > box.clientWidth).length"
+
+
+def open_board(browser: Browser, size: dict[str, int], **options: str) -> Page:
+    page = new_page(browser, size, **options)
+    page.goto(BOARD.as_uri())
+    return page
+
+
+@LOOKS
+def test_nothing_is_cut_off_and_axe_finds_nothing_wrong(browser: Browser, size: dict[str, int], scheme: str) -> None:
+    page = open_board(browser, size, color_scheme=scheme)
+    page.locator("button.watch").first.click()
+    expect(page.locator("#charts svg")).to_have_count(4)
+    page.select_option("#task", "adversarial_multitenant")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.eval_on_selector_all(".scroll, .scroll td, #charts figure", OVERFLOWS) == 0
+    assert problems(page) == []
+
+
+def test_a_heading_sorts_by_its_column(browser: Browser) -> None:
+    page = open_board(browser, DESKTOP)
+    page.get_by_role("button", name="score", exact=True).click()
+    scores = [float(text.split()[0]) for text in page.locator("td[data-label=score]").all_inner_texts()]
+    assert scores == sorted(scores)
+    assert len(set(scores)) > 5
+
+
+def test_every_entry_can_be_watched_with_its_knobs_in_their_own_units(browser: Browser) -> None:
+    page = open_board(browser, DESKTOP)
+    for button in page.locator("button.watch").all():
+        button.click()
+        expect(page.locator("#who")).to_have_text(button.inner_text())
+        page.select_option("#task", "adversarial_multitenant")
+        shown = page.locator("#charts figure").last.inner_text()
+        assert "tier FP16" in shown or "tier INT" in shown
+        assert "priority on" in shown or "priority off" in shown
+    page.evaluate(
+        "document.getElementById('at').value = 1; document.getElementById('at').dispatchEvent(new Event('input'))"
+    )
+    expect(page.locator("#now")).to_contain_text("1 of 200")
