@@ -66,9 +66,9 @@ def html_table(
     body = "".join(
         f"<tr{_class('chosen' if i == chosen else '')}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
     )
-    return (
-        f'<div class="scroll"><table><thead><tr>{cells(header, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    head = cells(header, "th")
+    # Whoever uses the keyboard can scroll it, too.
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def section(name: str, title: str, *parts: str) -> str:

@@ -30,6 +30,8 @@ from llmserve_env.workloads import describe
 
 IDLE_SHARE = 0.02
 """Share of the capacity at which requests hardly ever meet; a request that is late there is late at any load."""
+HARDLY_ANY = 0.005
+"""Share of requests below which a sentence does not give it as a figure."""
 START_SHARE = 0.9
 """The search begins at the fleet that carries this share of the mean load at saturation."""
 FIRST_SEEDS = 2
@@ -240,6 +242,14 @@ def impossible_objectives(
     said = []
     for i, one in enumerate(objectives):
         if not kept[i]:
-            value = f"{best[:, i].min():,.1f} ms" if one.share is None else f"{best[:, i].max():.1%} within it"
-            said.append(f"{one.text}: even an almost idle fleet reaches only {value}")
+            said.append(f"{one.text}: {_idle_text(one, best[:, i])}")
     return tuple(said)
+
+
+def _idle_text(objective: Objective, values: Array) -> str:
+    """How far an almost idle fleet gets, for every GPU tried."""
+    if objective.share is None:
+        return f"even an almost idle fleet takes {values.min():,.1f} ms"
+    if values.max() < HARDLY_ANY:
+        return "even on an almost idle fleet hardly any request is that fast"
+    return f"even an almost idle fleet keeps this for only {values.max():.1%} of requests"

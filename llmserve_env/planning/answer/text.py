@@ -22,6 +22,16 @@ def knobs_text(knobs: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
+def knobs_in_words(knobs: Mapping[str, Any]) -> str:
+    """The same as a sentence goes on."""
+    depth = knobs["speculation_depth"]
+    order = "urgent classes first" if knobs["priority_routing"] else "requests in order of arrival"
+    said = [f"a batch cap of {knobs['batch_cap']:,}", "no drafts" if depth == 0 else f"{depth} drafted tokens", order]
+    if "token_budget" in knobs:
+        said.insert(1, f"a token budget of {knobs['token_budget']:,}")
+    return f"{', '.join(said[:-1])} and {said[-1]}"
+
+
 def fleet_text(fleet: Configured) -> str:
     """Fleet, precision, price and configuration."""
     gpus = f"{fleet.replicas} × {fleet.gpu} at {fleet.tier_name}"

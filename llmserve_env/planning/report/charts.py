@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from llmserve_env.arrays import Array
 from llmserve_env.engine.tiers import TIER_NAMES
@@ -50,6 +51,7 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
 }
+_DOTTED = " (dotted: the target)"
 PREVIEW_SEED = SEED_RANGES["answers"].start
 
 
@@ -100,6 +102,7 @@ def draw_lengths(data: ReportData) -> Draw:
             if len(tokens):
                 axes.plot(np.quantile(tokens, levels), levels, color=colour, label=name)
         axes.set(xlabel="tokens", ylabel="share of requests up to", xscale="log")
+        axes.xaxis.set_major_formatter(_grouped)
         _legend_above(axes, 2)
 
     return draw
@@ -115,15 +118,23 @@ def draw_capacity(data: ReportData) -> Draw:
             label = f"{_gpu(option.profile)} {option.tier_name}" if many else option.tier_name
             shares = [point.kept_share for point in option.points]
             axes.plot(sizes, shares, marker="o", markersize=4, color=PALETTE[number % len(PALETTE)], label=label)
-        axes.axhline(data.answer.protocol["target"], color=INK, linestyle=":", linewidth=1)
+        target = _common_target(data)
+        if target is not None:
+            axes.axhline(target, color=INK, linestyle=":", linewidth=1)
         largest = max(point.replicas for option in data.answer.options for point in option.points)
-        axes.set(xlabel="GPUs (dotted: the target)", ylabel="worst promise kept", xlim=(0.5, largest + 0.5))
+        axes.set(xlabel="GPUs" + (_DOTTED if target else ""), ylabel="worst promise kept", xlim=(0.5, largest + 0.5))
         axes.set_ylim(top=1.02)
         axes.locator_params(axis="x", integer=True)
         axes.yaxis.set_major_formatter(_percent)
         _legend_above(axes, 3)
 
     return draw
+
+
+def _common_target(data: ReportData) -> float | None:
+    """The share that all promises ask for; None where they differ or ask for a mean."""
+    shares = {promise.share for promise in data.answer.own.promises}
+    return shares.pop() if len(shares) == 1 else None
 
 
 def draw_prices(data: ReportData) -> Draw:
@@ -152,8 +163,10 @@ def draw_scenarios(data: ReportData) -> Draw:
         colours = ["#2f6db5" if one.found.is_kept else BROKEN for one in scenarios]
         bars = axes.barh([one.name for one in scenarios], values, color=colours, height=0.6)
         axes.bar_label(bars, fmt="%.1f %%", fontsize=8, padding=2)
-        axes.axvline(100.0 * data.answer.protocol["target"], color=INK, linestyle=":", linewidth=1)
-        axes.set(xlabel="worst promise kept, % (dotted: the target)", xlim=(0, 118))
+        target = _common_target(data)
+        if target is not None:
+            axes.axvline(100.0 * target, color=INK, linestyle=":", linewidth=1)
+        axes.set(xlabel="worst promise kept, %" + (_DOTTED if target else ""), xlim=(0, 118))
         axes.set_xticks(range(0, 101, 20))
         axes.grid(visible=False, axis="y")
 
@@ -197,6 +210,10 @@ def _gpu(profile: str) -> str:
     return profile.split("/")[-1].split(".")[0]
 
 
+def _grouped(value: float, _: object) -> str:
+    return f"{value:,.0f}"
+
+
 def _percent(value: float, _: object) -> str:
     return f"{value:.0%}" if value <= 1.0 + 1e-9 else ""
 
@@ -207,6 +224,7 @@ def draw_over_time(
     values: Series,
     *,
     log: bool = False,
+    share: bool = False,
     steps: bool = False,
     tiers: bool = False,
 ) -> Draw:
@@ -222,6 +240,10 @@ def draw_over_time(
         axes.set(xlabel="seconds", ylabel=label)
         if log:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(LogFormatter())
+            axes.yaxis.set_minor_formatter(LogFormatter())
+        if share:
+            axes.set_ylim(-0.03, 1.03)
         if tiers:
             offered = sorted(data.task.fleet.costs.tiers)
             axes.set_yticks(offered, [TIER_NAMES[n] for n in offered])

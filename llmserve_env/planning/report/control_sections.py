@@ -13,7 +13,7 @@ from llmserve_env.evaluation.markup import bullets, grid, html_table, paragraph,
 from llmserve_env.planning.report.charts import Series, draw_over_time, svg_uri
 from llmserve_env.planning.report.controls import Control, Controls
 from llmserve_env.planning.report.gather import ReportData
-from llmserve_env.planning.report.policy import sentences, traffic_levels
+from llmserve_env.planning.report.policy import NEVER, sentences, traffic_levels
 
 KINDS = {"constant": "constant", "deployable": "adapts, can be deployed", "bound": "bound: sees the simulator's state"}
 
@@ -61,14 +61,16 @@ def adaptive_text(controls: Controls) -> str:
     if abs(points) < 0.05:
         served = f"`{controls.adaptive.name}` keeps the worst promise as well as the constant"
     else:
-        how = "better" if points > 0 else "worse"
+        how = "more" if points > 0 else "less"
         served = f"`{controls.adaptive.name}` keeps the worst promise {abs(points):.1f} points {how} than the constant"
     if controls.saved_usd_per_hour > 0.0:
-        return f"{served}; with it one GPU fewer is enough, which saves {controls.saved_usd_per_hour:.2f} USD per hour."
+        return f"{served}. With it one GPU fewer is enough, which saves {controls.saved_usd_per_hour:.2f} USD per hour."
     if controls.smaller is None:
-        return f"{served}; with a single GPU there is none to save."
+        return f"{served}. The fleet is a single GPU, so adapting cannot save one."
+    short = controls.smaller.worst
     return (
-        f"{served}; one GPU fewer is not enough with it either ({controls.smaller.worst.value_text}), so it saves none."
+        f"{served}. One GPU fewer is not enough with it either ({short.text}: {short.value_text} on the seeds "
+        "that decide)."
     )
 
 
@@ -86,7 +88,7 @@ def timeline_section(data: ReportData) -> str:
             lambda e: np.maximum(e.trajectory.metrics["ttft_p50_ms"], 1.0),
             {"log": True},
         ),
-        ("First tokens in time", "share of requests", lambda e: e.trajectory.terms["slo"], {}),
+        ("First tokens in time", "share of requests", lambda e: e.trajectory.terms["slo"], {"share": True}),
         ("Batch cap", "requests per GPU", partial(_knob, "batch_cap"), {"steps": True}),
         ("Precision", "tier", partial(_knob, "quantization_tier"), {"steps": True, "tiers": True}),
     ]
@@ -109,16 +111,17 @@ def policy_section(data: ReportData) -> str:
     header = ["after", "requests/s", "prompt tokens/s", "first token in time"]
     columns = [knob for knob in data.task.action_knobs if knob.name in active and knob.kind != "tier"]
     header += [knob.short for knob in columns]
-    header += list(levels[0].tier_shares) if "quantization_tier" in active else []
+    tiers = [tier for tier in levels[0].tier_shares if any(level.tier_shares[tier] >= NEVER for level in levels)]
+    header += tiers if "quantization_tier" in active else []
     rows = []
     for level in levels:
         row = [f"{level.name} windows", f"{level.rate_rps:.1f}", f"{level.prompt_tps:,.0f}", f"{level.attainment:.1%}"]
         row += [f"{level.knobs[knob.name]:{'.0f' if knob.scale == 'log' else '.2f'}}" for knob in columns]
-        row += [f"{share:.0%}" for share in level.tier_shares.values()] if "quantization_tier" in active else []
+        row += [f"{level.tier_shares[tier]:.0%}" for tier in tiers] if "quantization_tier" in active else []
         rows.append(row)
     return section(
         "policy",
-        f"What {adaptive.name} does when",
+        f"What {adaptive.name} changes with the traffic",
         bullets(sentences(data.task, levels)),
         html_table(header, rows),
         paragraph(

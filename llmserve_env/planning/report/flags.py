@@ -130,8 +130,8 @@ def _policy_flags(task: Task, knobs: Array) -> list[Flag]:
 def _notes(task: Task, checkpoint: Checkpoint, tier: str) -> tuple[str, ...]:
     model = load_profile(task.deployment.profile).model.name
     notes = [
-        f"Flags as vLLM {VLLM_VERSION} takes them. The profile is that of `{model}`, whose architecture and size "
-        f"`{checkpoint.hub_name}` has."
+        f"The flags are those of vLLM {VLLM_VERSION}. The simulated model is `{model}`; `{checkpoint.hub_name}` has "
+        "the same architecture and size."
     ]
     if tier != "FP16":
         notes.append(

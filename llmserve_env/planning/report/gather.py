@@ -55,7 +55,8 @@ def gather(task: Task, protocol: Protocol | None = None, runner: Runner | None =
     fleet = on_fleet(task, shown.replicas, shown.profile)
     knobs = fleet.knobs_from_mapping(shown.knobs)
     seeds, objectives = protocol.fresh_seeds(answer.rounds), objectives_of(task, protocol.target)
-    setting = Setting(fleet, knobs, seeds, objectives, protocol.confidence, runner)
+    search_seeds = protocol.search_seeds(answer.rounds)
+    setting = Setting(fleet, knobs, seeds, search_seeds, objectives, protocol.confidence, runner)
     return ReportData(
         task=task,
         answer=answer,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
+from llmserve_env.engine.tiers import tier_name
 from llmserve_env.evaluation.markup import bullets, cards, page, paragraph
 from llmserve_env.planning.answer.answer import Configured
-from llmserve_env.planning.answer.text import knobs_text, no_fleet_text
+from llmserve_env.planning.answer.text import knobs_in_words, no_fleet_text
 from llmserve_env.planning.capacity.checking import MATTERS
 from llmserve_env.planning.report.control_sections import (
     adaptive_text,
@@ -29,20 +30,30 @@ SECTIONS = (
     ("traffic", "Traffic"),
     ("capacity", "Capacity and cost"),
     ("promises", "Promises"),
-    ("sensitivity", "If something else comes"),
+    ("sensitivity", "If traffic or fleet change"),
     ("controls", "Constant or adaptive"),
     ("timeline", "One episode"),
-    ("policy", "What the policy does when"),
+    ("policy", "What the policy changes"),
     ("flags", "Start it"),
     ("made", "How this was made"),
 )
 
+ABOUT_THE_FLEET = {
+    "sensitivity": sensitivity_section,
+    "controls": control_section,
+    "timeline": timeline_section,
+    "policy": policy_section,
+    "flags": flags_section,
+}
+"""Sections that say how to run the recommended fleet, in order; without one there is nothing to start."""
+
 
 def report_page(data: ReportData, command: str) -> str:
     """The whole page."""
-    task = data.task
+    task, is_recommended = data.task, data.is_recommended
     style = files("llmserve_env.planning.report").joinpath("style.css").read_text(encoding="utf-8")
-    links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in SECTIONS)
+    shown = [(name, title) for name, title in SECTIONS if is_recommended or name not in ABOUT_THE_FLEET]
+    links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in shown)
     body = "\n".join(
         [
             f"<h1>{escape(task.name)}</h1>",
@@ -55,11 +66,7 @@ def report_page(data: ReportData, command: str) -> str:
             traffic_section(data),
             capacity_section(data),
             promise_section(data),
-            sensitivity_section(data),
-            control_section(data),
-            timeline_section(data),
-            policy_section(data),
-            flags_section(data),
+            *(part(data) for part in ABOUT_THE_FLEET.values() if is_recommended),
             made_section(data, command),
         ]
     )
@@ -80,7 +87,7 @@ def headline(data: ReportData) -> str:
     if len(best.promises) > 1:
         kept = f"the tightest of {len(best.promises)} is {kept}"
     how = "every promise is kept on fresh traffic" if best.is_kept else "NOT every promise is kept on fresh traffic"
-    what = f"{gpus_text(best)} with {knobs_text(best.knobs)}"
+    what = f"{gpus_text(best)} with {knobs_in_words(best.knobs)}"
     return f"Run {what}, for {best.usd_per_hour:.2f} USD per hour: {how} ({kept})."
 
 
@@ -104,17 +111,19 @@ def summary_cards(data: ReportData) -> str:
     """The figures a reader looks for first."""
     traffic, answer = data.check.traffic, data.answer
     best = answer.recommended
+    own = [
+        (f"{answer.own.worst.kept_share:.1%}", f"worst promise kept on the task's own fleet ({gpus_text(answer.own)})"),
+        (f"{answer.vllm_defaults.worst.kept_share:.1%}", "the same with vLLM's defaults"),
+    ]
+    if best is None:
+        return cards([(f"{traffic.mean_rps:.1f} req/s", f"mean traffic, peaks of {traffic.peak_rps:.1f}"), *own])
     return cards(
         [
             (f"{traffic.mean_rps:.1f} req/s", f"mean traffic, peaks of {traffic.peak_rps:.1f}"),
-            (f"{best.replicas} × {best.tier_name}" if best else "none", "cheapest fleet that keeps every promise"),
-            (f"${best.usd_per_hour:.2f}/h" if best else "–", "for its GPUs"),
-            (
-                f"${best.usd_per_million_output_tokens:.2f}" if best else "–",
-                "GPU cost per million output tokens at this load",
-            ),
-            (f"{answer.own.kept_share:.1%}", f"worst promise kept on the task's own fleet ({gpus_text(answer.own)})"),
-            (f"{answer.vllm_defaults.kept_share:.1%}", "the same with vLLM's defaults"),
+            (f"{best.replicas} × {best.tier_name}", "cheapest fleet that keeps every promise"),
+            (f"${best.usd_per_hour:.2f}/h", "for its GPUs"),
+            (f"${best.usd_per_million_output_tokens:.2f}", "GPU cost per million output tokens at this load"),
+            *own,
         ]
     )
 
@@ -125,11 +134,12 @@ def advice(data: ReportData) -> list[str]:
     effects = [effect for effect in data.check.effects if effect.span >= MATTERS][:3]
     if effects:
         names = ", ".join(f"`{effect.name}`" for effect in effects)
-        said.append(f"On the task's own fleet, set first: {names}; they move the worst promise most.")
+        said.append(f"On the task's own fleet, set first: {names}; they change the worst promise most.")
     load = data.check.loads[0]
     said.append(
-        f"Mean load is {load.utilisation:.2f} of what the task's own fleet finishes at FP16 "
-        f"({load.capacity_rps:.1f} requests/s at saturation)."
+        f"The mean load is {load.utilisation:.0%} of what the task's own fleet can finish at {tier_name(load.tier)}, "
+        f"which is {load.capacity_rps:.1f} requests/s at saturation."
     )
-    said.append(f"Adapting: {adaptive_text(data.controls)}")
+    if data.is_recommended:
+        said.append(f"Adapting: {adaptive_text(data.controls)}")
     return said

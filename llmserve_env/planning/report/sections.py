@@ -148,7 +148,7 @@ def sensitivity_section(data: ReportData) -> str:
     said = (
         f"The {whose} keeps every promise in all of these."
         if not broken
-        else f"Promises break with {', '.join(one.name for one in broken)}."
+        else f"A promise breaks with: {', '.join(one.name for one in broken)}."
     )
     limit = found.first_broken_load
     headroom = (
@@ -156,12 +156,14 @@ def sensitivity_section(data: ReportData) -> str:
         if limit is None
         else f"Of the loads tried, {limit:.0%} of the expected traffic is the first at which a promise breaks."
     )
-    spare = "" if data.fleet.deployment.replicas > 1 else " With a single replica there is no service while it is down."
+    spare = (
+        "" if data.fleet.deployment.replicas > 1 else " With a single replica, there is no service while it is down."
+    )
     return section(
         "sensitivity",
-        "If something else comes",
+        "If traffic or fleet change",
         grid(
-            picture(svg_uri(draw_scenarios(data)), "Changes a lead asks about", said + spare),
+            picture(svg_uri(draw_scenarios(data)), "Other traffic, or one replica less", said + spare),
             picture(
                 svg_uri(draw_load_cost(data)),
                 "Cost per million output tokens against load",

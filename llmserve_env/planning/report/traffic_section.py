@@ -26,8 +26,8 @@ def traffic_section(data: ReportData) -> str:
     promises = [
         [
             service.name,
-            f"{traffic.class_shares[service.name]:.0%}",
             "; ".join(one.text.partition(": ")[2] for one in promised if one.class_name == service.name) or "nothing",
+            f"{traffic.class_shares[service.name]:.0%}",
             "for ever" if service.patience_s is None else f"{service.patience_s:g} s",
         ]
         for service in data.task.workload.classes
@@ -40,7 +40,7 @@ def traffic_section(data: ReportData) -> str:
             picture(svg_uri(draw_lengths(data)), "Lengths", "Prompts and outputs, cumulative."),
         ),
         html_table(["", "mean", *(f"p{100 * level:g}" for level in QUANTILES)], rows),
-        html_table(["class", "share", "promised", "clients wait for a first token"], promises),
+        html_table(["class", "promised", "share", "clients wait for a first token"], promises, text_columns=2),
         recorded_part(data),
     )
 

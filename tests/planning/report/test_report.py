@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from llmserve_env.agents.constant import tuned_knobs
-from llmserve_env.planning.report.controls import RECOMMENDED, VLLM
+from llmserve_env.evaluation.runner import Threads
+from llmserve_env.planning.answer.objectives import objectives_of
+from llmserve_env.planning.report.control_sections import adaptive_text
+from llmserve_env.planning.report.controls import RECOMMENDED, VLLM, Setting, on_smaller_fleet
 from llmserve_env.planning.report.gather import ReportData
-from llmserve_env.planning.report.page import SECTIONS, headline, report_page, warnings
+from llmserve_env.planning.report.page import ABOUT_THE_FLEET, SECTIONS, headline, report_page, warnings
 from llmserve_env.planning.report.policy import sentences, traffic_levels
 from llmserve_env.planning.report.sensitivity import with_longer_prompts
-from llmserve_env.tasks.variants import with_changes
+from llmserve_env.tasks.variants import on_fleet, with_changes
 from llmserve_env.workloads import sample
 
 VOID = {"meta", "img", "br"}
@@ -119,3 +122,32 @@ def test_the_policy_is_described_by_traffic_without_a_word_about_nothing(report_
     assert [level.name for level in levels] == ["quiet", "usual", "busy"]
     assert levels[0].prompt_tps <= levels[1].prompt_tps <= levels[2].prompt_tps
     assert not any(" 0%" in sentence for sentence in sentences(report_data.task, levels))
+
+
+def test_a_saved_replica_must_be_accepted_as_a_recommended_fleet_is(report_data: ReportData) -> None:
+    kept = report_data.controls.adaptive.found
+    cheaper = kept.model_copy(update={"usd_per_hour": kept.usd_per_hour / 2})
+    lucky = replace(report_data.controls, smaller=cheaper, is_smaller_enough=False)
+    assert lucky.saved_usd_per_hour == 0.0
+    assert "is not enough with it either" in adaptive_text(lucky)
+    enough = replace(lucky, is_smaller_enough=True)
+    assert enough.saved_usd_per_hour == lucky.recommended.found.usd_per_hour - cheaper.usd_per_hour
+
+
+def test_the_smaller_fleet_is_measured_on_the_traffic_of_the_search_first(report_data: ReportData) -> None:
+    task = on_fleet(report_data.fleet, 2)
+    hopeless = tuple(replace(one, limit_ms=0.1) for one in objectives_of(task, 0.95))
+    setting = Setting(task, report_data.knobs, (3, 4), (1, 2), hopeless, 0.95, Threads(1))
+    found, is_enough = on_smaller_fleet(setting, "heuristic")
+    assert found is not None
+    assert not is_enough
+    assert found.replicas == 1
+
+
+def test_without_a_recommendation_the_page_does_not_say_how_to_run_one(report_data: ReportData) -> None:
+    answer = report_data.answer.model_copy(update={"recommended": None})
+    page = report_page(replace(report_data, answer=answer), "llmserve report reported.yaml")
+    assert "No fleet can be recommended" in page
+    assert "vllm serve" not in page
+    assert all(f'id="{name}"' not in page and f'"#{name}"' not in page for name in ABOUT_THE_FLEET)
+    assert all(f'id="{name}"' in page for name in ("traffic", "capacity", "promises", "made"))
