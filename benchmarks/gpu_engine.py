@@ -33,12 +33,15 @@ from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.host import Host, load_host
 from llmserve_env.request_table import RequestTable
+from llmserve_env.tasks.defaults import HOST as DEFAULT_HOST
 from llmserve_env.units import PS_PER_S, s_to_ps
 
 TIERS = {"bf16": "FP16", "fp8": "FP8"}
 """Weights of a recorded engine -> the tier with the same arithmetic."""
 METRICS = ("ttft_p50", "ttft_mean", "ttft_p95", "tpot_mean", "tpot_p95", "e2e_mean", "makespan")
-SHIPPED_HOST = "xeon-h200-vllm-0.26"
+SHIPPED_HOST = "xeon-h200-vllm-0.26-timed"
+GPU_PARTS = ("sampling", "decode_attention", "products")
+"""Of a host: GPU time that the engine adds, whatever the machine."""
 _LONG_AFTER_PS = 100_000 * PS_PER_S
 
 
@@ -129,12 +132,13 @@ def changed(knobs: ServingKnobs, limits: Mapping[str, int], num_blocks: int) -> 
 def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
     """A host fitted to the other bf16 runs of the model; the shipped one where they are too few.
 
-    A composed profile is beside the shipped host, whose launches are those of the model. What the engine's FP8 products
-    take is that of the shipped host, or of the folder's other FP8 runs where their GPU times were recorded.
+    A composed profile is beside the default host, whose launches are those of the model. The GPU time of the engine's
+    FP8 products is that of the folder's other FP8 runs where it was recorded. In other folders all GPU time beyond the
+    profile is the shipped host's, as products take what its sampling and attention leave; CPU times are the folder's.
     """
     profile, shipped = load_profile(profile_name(run)), load_host(SHIPPED_HOST)
     if profile.tiers[TIERS[run.weights]].origin == "composed":
-        return shipped.for_model(profile.model)
+        return load_host(DEFAULT_HOST).for_model(profile.model)
     tiers = profile.costs().tiers
     others = [one for one in runs if one.name != run.name and (one.weights, one.model) == ("bf16", run.model)]
     try:
@@ -144,8 +148,9 @@ def host_for(run: GpuRun, runs: Sequence[GpuRun]) -> Host:
     if run.weights != "fp8":
         return host
     timed = [one for one in runs if one.name != run.name and one.weights == "fp8" and "gpu_ms" in one.steps]
-    fp8 = products_of(timed, tiers[TIER_NUMBERS["FP8"]], host) if timed else shipped.products["FP8"]
-    return host.model_copy(update={"products": {"FP8": fp8}})
+    if timed:
+        return host.model_copy(update={"products": {"FP8": products_of(timed, tiers[TIER_NUMBERS["FP8"]], host)}})
+    return host.model_copy(update={name: getattr(shipped, name) for name in GPU_PARTS})
 
 
 def errors_of(run: GpuRun, host: Host) -> dict[str, float]:

@@ -18,13 +18,13 @@ from llmserve_env.profiles.host import Host, ServedModel, TokenTimes, save_host
 from llmserve_env.profiles.host_fitting import DIGITS, MIN_ITERATIONS, IterationLog, fit_host
 from llmserve_env.units import PS_PER_MS
 
-GPU_BINDS = 1.2
-"""GPU time of so many launches is not waiting for kernels."""
+WAITED_MS = 0.5
+"""A host that waited so long for the iteration before it had launched this one in time: the GPU had all of it to do."""
 FRONT_END_MS = np.arange(0.0, 10.0, 0.05)
 """Delays that are tried for the front end."""
-DECODE_TOKENS = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 24), (25, 32), (33, 48), (49, 64), (65, 96), (97, 128))
-LARGE_TOKENS = (1500, 2048)
-"""Iterations by their tokens, where the GPU's time shows: decodes alone, and prefills that no launch holds up."""
+SMALL_TOKENS = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 24), (25, 32), (33, 48), (49, 64), (65, 96), (97, 128))
+LARGE_TOKENS = ((129, 256), (257, 512), (513, 1000), (1001, 1500), (1501, 2000), (2001, 2048))
+"""Iterations by their tokens: decodes alone, and with prefills; kernels change with the size."""
 MAX_ANSWER_MS = 100.0
 """A request whose answer seems to take longer was not counted with its own iteration."""
 
@@ -82,6 +82,7 @@ def log_of(run: GpuRun, tier: TierCosts) -> IterationLog:
         gpu_ms=gpu_ms,
         decode_attention_ms=attention_ms,
         output_ms=1e3 * (steps["t_output_end"] - steps["t_output"]) if "t_output" in steps else None,
+        launch_ms=1e3 * (steps["t_launch_end"] - steps["t_sched"]) if "t_launch_end" in steps else None,
     )
 
 
@@ -109,12 +110,10 @@ def host_of(runs: Sequence[GpuRun], tier: TierCosts, name: str) -> Host:
 
 def products_of(runs: Sequence[GpuRun], tier: TierCosts, host: Host) -> TokenTimes:
     """GPU time of the engine's products beyond the profile's tier, as medians over iterations of about equal size."""
-    tokens, extra, is_decode, is_large = (
-        np.concatenate(part) for part in zip(*(_extra(r, tier, host) for r in runs), strict=True)
-    )
+    tokens, extra = (np.concatenate(part) for part in zip(*(_extra(run, tier, host) for run in runs), strict=True))
     knots, times = [], []
-    for low, high in (*DECODE_TOKENS, LARGE_TOKENS):
-        chosen = (tokens >= low) & (tokens <= high) & (is_large if (low, high) == LARGE_TOKENS else is_decode)
+    for low, high in (*SMALL_TOKENS, *LARGE_TOKENS):
+        chosen = (tokens >= low) & (tokens <= high)
         if chosen.sum() >= MIN_ITERATIONS:
             # A graph is replayed at its captured size, so a band begins with its first size and ends with its last.
             knots += sorted({low, high})
@@ -122,15 +121,18 @@ def products_of(runs: Sequence[GpuRun], tier: TierCosts, host: Host) -> TokenTim
     return TokenTimes(tokens=tuple(knots), ms=tuple(times))
 
 
-def _extra(run: GpuRun, tier: TierCosts, host: Host) -> tuple[Array, Array, Array, Array]:
-    """(tokens, GPU time beyond the profile's, decodes after a decode, iterations that the GPU bound) of a run."""
+def _extra(run: GpuRun, tier: TierCosts, host: Host) -> tuple[Array, Array]:
+    """Tokens, and GPU time beyond the profile's and the host's sampling and attention, of iterations back to back.
+
+    Others began on an idle GPU, so their time contains waiting for the host.
+    """
     steps = run.steps
     by_profile, attention = profile_ms(tier, steps)
     sampling = host.sampling.base_ms + host.sampling.per_sequence_ms * steps["reqs"]
     extra = steps["gpu_ms"] - by_profile - host.decode_attention * attention - sampling
-    decodes = steps["prefill_tokens"] == 0
-    launch_ms = 1e3 * (steps["t_launch_end"] - steps["t_sched"])
-    return steps["tokens"], extra, decodes & np.roll(decodes, 1), steps["gpu_ms"] > GPU_BINDS * launch_ms
+    waited_ms = 1e3 * (steps["t_output"][:-1] - steps["t_launch_end"][1:])
+    chosen = np.concatenate([[False], waited_ms > WAITED_MS]) & np.isfinite(extra)
+    return steps["tokens"][chosen], extra[chosen]
 
 
 def front_end_ms(runs: Sequence[GpuRun]) -> float:

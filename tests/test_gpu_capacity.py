@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.gpu_capacity import SLOS, Slo, capacity_of, largest_rate, planned, simulated_figures
+from benchmarks.gpu_capacity import (
+    CAPACITY_RECORDINGS,
+    SLOS,
+    Slo,
+    capacity_of,
+    largest_rate,
+    measure,
+    planned,
+    simulated_figures,
+)
 from tools.recorder.plans import CAPACITY_PLAN
 
 
@@ -34,3 +43,11 @@ def test_the_predicted_capacity_lies_within_the_ladder(workload: str) -> None:
     rates = [one for one, _ in ladder]
     assert rates[0] < rate < rates[-1]
     assert np.all(np.diff([figures["tpot_mean"] for _, figures in ladder]) > 0.0)
+
+
+def test_the_capacity_is_what_the_real_engine_carried() -> None:
+    # Of each workload beside a host that was fitted to the other one.
+    found = measure(CAPACITY_RECORDINGS)
+    assert set(found) == set(SLOS)
+    for entry in found.values():
+        assert abs(entry["error"]) < 0.1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_engine import (
+    GPU_PARTS,
     METRICS,
     SHIPPED_HOST,
     changed,
@@ -18,10 +19,13 @@ from benchmarks.gpu_engine import (
     median_abs,
     why_not,
 )
-from benchmarks.gpu_recordings import RECORDINGS, read_gpu_runs
-from benchmarks.recorded_host import admissions_of, front_end_ms
+from benchmarks.gpu_recordings import RECORDINGS, GpuRun, read_gpu_runs
+from benchmarks.recorded_host import WAITED_MS, admissions_of, front_end_ms, log_of, products_of
 from llmserve_env.engine.knobs import ServingKnobs
+from llmserve_env.engine.tiers import TIER_NUMBERS
+from llmserve_env.profiles import host_fitting, load_profile
 from llmserve_env.profiles.host import load_host
+from llmserve_env.profiles.host_fitting import fit_host
 
 RUNS = {run.name: run for run in read_gpu_runs(RECORDINGS)}
 
@@ -85,6 +89,43 @@ def test_an_fp8_run_never_sees_its_own_gpu_times() -> None:
     light = RUNS["f_light_1"]
     disturbed = replace(light, steps={**light.steps, "gpu_ms": 3.0 * light.steps["gpu_ms"]})
     assert host_for(disturbed, [disturbed, *runs[1:]]) == host_for(light, runs)
+
+
+def test_rounding_does_not_show_in_a_fitted_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Machines round differently, as do starts that differ in the tenth digit.
+    tier = load_profile("h200-141gb.llama-3-8b").costs().tiers[TIER_NUMBERS["FP16"]]
+    logs = [log_of(run, tier) for run in RUNS.values() if run.weights == "bf16" and run.name != "s_light_1"]
+    found, start = fit_host(logs), np.array(host_fitting.START)
+    for seed in (1, 2):
+        nearby = start * (1.0 + 1e-10 * np.random.default_rng(seed).standard_normal(len(start)))
+        monkeypatch.setattr(host_fitting, "START", tuple(nearby))
+        assert fit_host(logs) == found
+
+
+def test_gpu_times_of_iterations_that_waited_for_their_launch_do_not_count() -> None:
+    run, host = RUNS["f_mixed_1"], load_host(SHIPPED_HOST)
+    tier = load_profile("h200-141gb.llama-3-8b").costs().tiers[TIER_NUMBERS["FP8"]]
+    steps = run.steps
+    waited_ms = 1e3 * (steps["t_output"][:-1] - steps["t_launch_end"][1:])
+    began_idle = ~np.concatenate([[False], waited_ms > WAITED_MS])
+    assert 100 < began_idle.sum() < len(began_idle) - 1_000
+    slowed = replace(run, steps={**steps, "gpu_ms": steps["gpu_ms"] + 5.0 * began_idle})
+    assert products_of([slowed], tier, host) == products_of([run], tier, host)
+    kept_busy = replace(run, steps={**steps, "gpu_ms": steps["gpu_ms"] + 5.0 * ~began_idle})
+    assert np.array(products_of([kept_busy], tier, host).ms) == pytest.approx(
+        np.array(products_of([run], tier, host).ms) + 5.0
+    )
+
+
+def test_without_gpu_times_an_fp8_run_has_those_of_the_shipped_host_and_launches_of_its_folder() -> None:
+    def untimed(name: str) -> GpuRun:
+        run = RUNS[name]
+        return replace(run, steps={key: column for key, column in run.steps.items() if key != "gpu_ms"})
+
+    runs = [untimed(name) for name in ("f_light_1", "f_mixed_1", "s_light_1", "s_mixed_1", "s_burst_1")]
+    host, shipped = host_for(runs[0], runs), load_host(SHIPPED_HOST)
+    assert all(getattr(host, part) == getattr(shipped, part) for part in GPU_PARTS)
+    assert host.piecewise_graph != shipped.piecewise_graph
 
 
 def test_with_a_host_the_simulator_is_within_a_few_per_cent() -> None:

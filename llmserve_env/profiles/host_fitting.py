@@ -5,9 +5,13 @@ schedules and launches k; then it waits for k-1 and takes its output in. So the 
 
     gap[k] = max(launch[k], end[k-1] - scheduled[k]) + output[k-1]
 
-where `end` follows from the GPU times as docs/engine.md (Two clocks) says. Squares of the gaps' errors are minimised,
-because latencies are sums of gaps: the mean counts, with the interruptions that a host has now and then. No part may be
-negative.
+where `end` follows from the GPU times as docs/engine.md (Two clocks) says. Gaps tell little about a launch that the GPU
+hides: that of a full graph shows only after a prefill, and may take on what the rest of the model lacks. So where
+launches were timed one by one, each of them counts as much as a gap. Squares of the errors are minimised, because
+latencies are sums of gaps: the mean counts, with the interruptions that a host has now and then. No part is negative.
+
+For given answers to "which clock is later?" a gap is linear in the parts. The search solves this linear problem, asks
+again, and ends when nothing improves, so rounding hardly matters: every machine finds the same digits.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import nnls
 
 from llmserve_env.arrays import Array
 from llmserve_env.errors import ProfileError
@@ -32,8 +36,11 @@ DIGITS = 4
 START = (2.5, 0.01, 12.0, 0.02, 26.0, 0.03, 0.5, 0.1, 0.005, 1.0)
 """Where the search begins: base and per sequence of the three launch modes, per admission, sampling, attention."""
 NUM_LAUNCH = 7
-STEP = 1e-3
-"""Relative step of the numerical derivatives; the maximum of two clocks has kinks, which smaller steps would follow."""
+MAX_STEPS = 100
+SHORTEST_STEP = 1e-3
+"""Of the way to the solution of the linear problem; if no longer one improves, the search is over."""
+IMPROVES = 1e-9
+"""A smaller relative gain is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class IterationLog:
     decode_attention_ms: Array
     output_ms: Array | None = None
     """Time to take the output in, where it was recorded; otherwise it counts as part of the launch."""
+    launch_ms: Array | None = None
+    """Time to schedule and launch, where it was recorded; not a number for iterations without."""
 
     def modes(self) -> dict[str, Array]:
         """Which iterations were launched how."""
@@ -74,47 +83,76 @@ class FittedHost:
     decode_attention: float
 
 
-class _Gaps:
-    """The gaps of one run, recorded and as a host would make them."""
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Times of iterations, and how much each of them grows with each part of the host."""
+
+    ms: Array
+    slopes: Array
+
+    def __add__(self, other: _Times) -> _Times:
+        return _Times(self.ms + other.ms, self.slopes + other.slopes)
+
+    def unless(self, chosen: Array, other: _Times) -> _Times:
+        """The other time where chosen."""
+        return _Times(np.where(chosen, other.ms, self.ms), np.where(chosen[:, None], other.slopes, self.slopes))
+
+    def later(self, other: _Times) -> _Times:
+        return self.unless(other.ms > self.ms, other)
+
+    def earlier(self, other: _Times) -> _Times:
+        return self.unless(other.ms < self.ms, other)
+
+
+class _Observed:
+    """What one run tells: its gaps, and its launches where they were timed; recorded, and as a host would make them."""
 
     def __init__(self, log: IterationLog, output: BatchTime) -> None:
         self.log = log
         self.at = log.scheduled_ms
-        ones, sequences = np.ones(len(self.at)), log.sequences
-        self.launch = np.column_stack(
-            [mode * part for mode in log.modes().values() for part in (ones, sequences)] + [log.admissions]
-        )
-        self.graph_launch = np.column_stack([ones, sequences])
+        ones, sequences, nothing = np.ones(len(self.at)), log.sequences, np.zeros(len(self.at))
+        none = [nothing, nothing, nothing]
+        modes = [mode * part for mode in log.modes().values() for part in (ones, sequences)]
+        self.launch = np.column_stack([*modes, log.admissions, *none])
+        self.graph_launch = np.column_stack([ones, sequences, *none, nothing, log.admissions, *none])
+        self.gpu = np.column_stack([*none, *none, nothing, ones, sequences, log.decode_attention_ms])
         taken_in = output.base_ms + output.per_sequence_ms * sequences
         self.output_before = np.concatenate([[0.0], taken_in[:-1]])
         self.following = np.concatenate([self.at[1:], self.at[-1:]])
         # Gaps that end in waiting for requests, and the first after that, are not the host's.
         self.counts = ~log.after_idle & ~np.concatenate([log.after_idle[1:], [True]])
         self.counts[0] = False
+        self.timed = np.zeros(len(self.at), bool) if log.launch_ms is None else np.isfinite(log.launch_ms)
+        self.timed &= ~log.after_idle
 
-    def expected(self, parameters: Array) -> Array:
+    def gaps(self, parameters: Array) -> _Times:
         """Gaps with this host, given the recorded times of the schedulings before."""
-        launch = self.launch @ parameters[:NUM_LAUNCH]
-        graph = self.graph_launch @ parameters[:2] + parameters[NUM_LAUNCH - 1] * self.log.admissions
-        base, per_sequence, attention = parameters[NUM_LAUNCH:]
-        gpu = self.log.gpu_ms + attention * self.log.decode_attention_ms + base + per_sequence * self.log.sequences
-        launched, first_kernel = self.at + launch, self.at + np.minimum(launch, graph)
+        known = np.zeros_like(self.launch)
+        launch = _Times(self.launch @ parameters, self.launch)
+        graph = _Times(self.graph_launch @ parameters, self.graph_launch)
+        gpu = _Times(self.log.gpu_ms + self.gpu @ parameters, self.gpu)
+        at = _Times(self.at, known)
+        launched, first_kernel = at + launch, at + launch.earlier(graph)
         # An output is taken in before the next scheduling, which tells when the iteration ended at the latest.
-        latest = self.following - self.output_before
+        latest = _Times(self.following - self.output_before, known)
         before, ended = latest, latest
         for _ in range(PASSES):
-            end = np.maximum(np.maximum(first_kernel, ended) + gpu, launched)
-            before = np.concatenate([[-np.inf], end[:-1]])
-            before[self.log.after_idle] = -np.inf
+            end = (first_kernel.later(ended) + gpu).later(launched)
+            before = _Times(np.roll(end.ms, 1), np.roll(end.slopes, 1, axis=0))
+            before.ms[self.log.after_idle] = before.ms[0] = -np.inf
             # Where the host waited for the GPU, the next scheduling tells exactly.
-            ended = np.where(before > launched, latest, np.minimum(before, latest))
-        gaps: Array = np.maximum(launch, before - self.at) + self.output_before
-        return gaps
+            ended = before.earlier(latest).unless(before.ms > launched.ms, latest)
+        return launch.later(_Times(before.ms - self.at, before.slopes)) + _Times(self.output_before, known)
 
-    def errors(self, parameters: Array) -> Array:
-        """Recorded gaps less the expected ones."""
-        errors: Array = (self.following - self.at - self.expected(parameters))[self.counts]
-        return errors
+    def errors(self, parameters: Array) -> _Times:
+        """What was recorded less what is expected; the slopes are those of the expected."""
+        gaps = self.gaps(parameters)
+        of_gaps = (self.following - self.at - gaps.ms)[self.counts]
+        if self.log.launch_ms is None:
+            return _Times(of_gaps, gaps.slopes[self.counts])
+        of_launches = (self.log.launch_ms - self.launch @ parameters)[self.timed]
+        slopes = np.concatenate([gaps.slopes[self.counts], self.launch[self.timed]])
+        return _Times(np.concatenate([of_gaps, of_launches]), slopes)
 
 
 def fit_host(logs: Sequence[IterationLog]) -> FittedHost:
@@ -127,18 +165,41 @@ def fit_host(logs: Sequence[IterationLog]) -> FittedHost:
                 f"{MIN_ITERATIONS}, with prefills below and above the largest captured graph"
             )
     output = _fit_output(logs)
-    gaps = [_Gaps(log, output) for log in logs]
-
-    def errors(parameters: Array) -> Array:
-        return np.concatenate([run.errors(parameters) for run in gaps])
-
-    scale = np.maximum(START, 0.01)
-    found = least_squares(
-        errors, START, bounds=(0.0, np.inf), loss="huber", f_scale=STALL_MS, x_scale=scale, diff_step=STEP
-    ).x
+    found = _least_squares([_Observed(log, output) for log in logs])
     full, piecewise, none, sampling = (_batch_time(found[i : i + 2]) for i in (0, 2, 4, NUM_LAUNCH))
     per_admission_ms, attention = (round(float(found[i]), DIGITS) for i in (NUM_LAUNCH - 1, -1))
     return FittedHost(full, piecewise, none, per_admission_ms, output, sampling, attention)
+
+
+def _least_squares(runs: Sequence[_Observed]) -> Array:
+    """The parts with the smallest squares of all errors; see above for the way to them."""
+    parameters = np.array(START)
+    errors, cost = _errors(runs, parameters)
+    for _ in range(MAX_STEPS):
+        # Errors beyond a stall count linearly: they weigh less, the more they are.
+        weights: Array = np.sqrt(STALL_MS / np.maximum(np.abs(errors.ms), STALL_MS))
+        target = weights * (errors.ms + errors.slopes @ parameters)
+        # Triangular, with the same solution.
+        triangle: Array = np.linalg.qr(np.column_stack([errors.slopes * weights[:, None], target])).R
+        step = nnls(triangle[:, :-1], triangle[:, -1])[0] - parameters
+        length, reached = 1.0, np.inf
+        while length >= SHORTEST_STEP and reached >= cost:
+            tried = parameters + length * step
+            errors_there, reached = _errors(runs, tried)
+            length /= 2.0
+        if reached >= cost * (1.0 - IMPROVES):
+            break
+        parameters, errors, cost = tried, errors_there, reached
+    return parameters
+
+
+def _errors(runs: Sequence[_Observed], parameters: Array) -> tuple[_Times, float]:
+    """Errors of all runs, and how much they count together."""
+    parts = [run.errors(parameters) for run in runs]
+    ms = np.concatenate([one.ms for one in parts])
+    size = np.abs(ms)
+    counted = np.where(size <= STALL_MS, size**2, STALL_MS * (2.0 * size - STALL_MS))
+    return _Times(ms, np.concatenate([one.slopes for one in parts])), float(counted.sum())
 
 
 def _fit_output(logs: Sequence[IterationLog]) -> BatchTime:

@@ -21,7 +21,7 @@ from llmserve_env.profiles.host_fitting import IterationLog, fit_host
 SIZE = 4_000
 
 
-def made_up(has_prefills: bool = True, times_outputs: bool = True) -> IterationLog:
+def made_up(has_prefills: bool = True, times_outputs: bool = True, gpu_ms: float = 4.0) -> IterationLog:
     """Iterations of a known host with two clocks, interrupted now and then."""
     rng = np.random.default_rng(0)
     sequences, admissions = rng.integers(1, 120, SIZE), rng.integers(0, 3, SIZE)
@@ -30,8 +30,8 @@ def made_up(has_prefills: bool = True, times_outputs: bool = True) -> IterationL
     base = np.where(tokens > 256, 28.0, np.where(prefill > 0, 13.0, 2.5))
     graph = 2.5 + 0.02 * sequences + 0.5 * admissions
     launch = base + 0.02 * sequences + 0.5 * admissions
-    gpu_ms, attention_ms = 4.0 + 0.02 * tokens, rng.uniform(0.0, 4.0, SIZE)
-    gpu, output = gpu_ms + 1.2 * attention_ms + 0.1 + 0.007 * sequences, 0.05 + 0.01 * sequences
+    by_profile_ms, attention_ms = gpu_ms + 0.02 * tokens, rng.uniform(0.0, 4.0, SIZE)
+    gpu, output = by_profile_ms + 1.2 * attention_ms + 0.1 + 0.007 * sequences, 0.05 + 0.01 * sequences
     at, end_before, scheduled_ms = 0.0, 0.0, []
     for k in range(SIZE):
         scheduled_ms.append(at)
@@ -46,7 +46,7 @@ def made_up(has_prefills: bool = True, times_outputs: bool = True) -> IterationL
         prefill,
         256,
         np.arange(SIZE) == 0,
-        gpu_ms,
+        by_profile_ms,
         attention_ms,
         output if times_outputs else None,
     )
@@ -60,6 +60,18 @@ def test_the_fit_finds_the_host_behind_the_times_of_scheduling() -> None:
     assert found.per_admission_ms == pytest.approx(0.5, abs=0.1)
     assert (found.output.base_ms, found.output.per_sequence_ms) == pytest.approx((0.05, 0.01), abs=1e-3)
     assert found.decode_attention == pytest.approx(1.2, abs=0.1)
+
+
+def test_a_launch_that_the_gpu_hides_is_found_where_it_was_timed() -> None:
+    log = made_up(gpu_ms=60.0)
+    bases_ms = {"full graph": 4.0, "piecewise graph": 10.0, "no graph": 20.0}
+    base_ms = np.sum([bases_ms[name] * chosen for name, chosen in log.modes().items()], axis=0)
+    found = fit_host([replace(log, launch_ms=base_ms + 0.05 * log.sequences + 0.3 * log.admissions)])
+    for mode, expected_ms in zip(
+        (found.full_graph, found.piecewise_graph, found.no_graph), bases_ms.values(), strict=True
+    ):
+        assert (mode.base_ms, mode.per_sequence_ms) == pytest.approx((expected_ms, 0.05), rel=0.05)
+    assert found.per_admission_ms == pytest.approx(0.3, abs=0.02)
 
 
 def test_outputs_that_were_not_timed_count_as_part_of_the_launch() -> None:
