@@ -26,8 +26,8 @@ FRESH_EPISODES = 16
 def run(args: argparse.Namespace) -> int:
     """Run a parsed command; an error that the user can fix becomes a message and status 2."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    # It would write a line per request: thousands for a policy service or a language model.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_worth_a_line)
     try:
         return int(args.run(args))
     except LLMServeError as error:
@@ -36,6 +36,11 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Not what httpx and its kin say of every request: thousands for a policy service or a language model."""
+    return not record.getMessage().startswith("HTTP Request:")
 
 
 def script(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,15 @@ def test_inference_plays_every_task_with_the_model_of_the_environment(
     assert all(line.endswith("model=tiny/model") for line in starts)
     assert sum(line.startswith("[END] success=true steps=200") for line in lines) == 3
     assert len(server.requests) == 3 * 4
+
+
+def test_a_model_is_scored_without_a_line_per_call() -> None:
+    command = [sys.executable, "evaluate.py", "--agent", "llm", "--task", "static_workload", "--episodes", "1"]
+    with openai_server(lambda asked: json.dumps({"batch_cap": 96})) as server:
+        given = {"API_BASE_URL": server.base_url, "OPENAI_API_KEY": "secret", "MODEL_NAME": "small"}
+        ended = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=True)
+    assert "llm: 200 calls, 200 decisions, 0 unusable answers" in ended.stdout
+    assert len(ended.stderr.splitlines()) < 10
 
 
 def test_baseline_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
