@@ -53,7 +53,7 @@ AGENTS = {
         "constant",
         "TunedAgent",
         title="Tuned constant",
-        does="the best constant of each task, from `llmserve_env/agents/data/tuned.json`",
+        does="the best constant configuration that a search found for the task (`llmserve tune`)",
         sees="nothing",
     ),
     "heuristic": AgentEntry(
@@ -67,14 +67,14 @@ AGENTS = {
         "ppo",
         "PpoAgent",
         title="PPO",
-        does="a neural network trained on this task with PPO; it takes the likeliest action and runs in numpy",
+        does="a neural network trained on this task with PPO; it always takes the likeliest action",
         sees="the observation vector",
     ),
     "ppo_generalist": AgentEntry(
         "ppo",
         "GeneralistAgent",
         title="PPO generalist",
-        does="one PPO policy for every task, told what the task promises, pays and runs on; trained on drawn tasks too",
+        does="one PPO policy for all tasks: it also sees the task's SLOs, prices and fleet, and trained on random tasks too",
         sees="the observation vector",
     ),
     "planner": AgentEntry(

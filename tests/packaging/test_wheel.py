@@ -29,6 +29,15 @@ found["training"] = str(weights_folder())
 found["server"] = importlib.util.find_spec("server") is not None
 print(json.dumps({**found, "path": sys.path}))
 """
+NOTEBOOK = """
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+notebook.cells.append(nbformat.v4.new_code_cell("import llmserve_env; print('ran on', llmserve_env.__file__)"))
+NotebookClient(notebook, timeout=1800).execute()
+cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+print("".join(output.text for cell in cells for output in cell.outputs if output.get("name") == "stdout"))
+"""
 EPISODE = """
 import gymnasium, llmserve_env
 environment = gymnasium.make("LLMServe/static_workload-v2")
@@ -59,6 +68,7 @@ class Installation:
             "PATH": f"{self.binaries}:{os.environ['PATH']}",
             "LLMSERVE_STORE": "memory",
             "NUMBA_CACHE_DIR": str(self.folder / "kernels"),
+            "LLMSERVE_DEMO_STEPS": "2048",
         }
 
     def run(self, *command: str) -> str:
@@ -140,6 +150,13 @@ def test_an_installed_wheel_needs_no_checkout(installation: Installation) -> Non
     evaluation = installation.run("llmserve", "evaluate", "--agent", "ppo", "--task", "all", "--episodes", "1")
     assert "static_workload" in evaluation
     assert "ppo" in installation.run("llmserve", "benchmark", "--episodes", "1")
+    pytest.importorskip("stable_baselines3", reason="the notebook trains: pip install '.[train]'")
+    ran = installation.run("python", "-c", NOTEBOOK, str(ROOT / "notebooks" / "InferenceGym_Demo.ipynb"))
+    assert "validation score" in ran
+    assert f"ran on {installation.folder}" in ran
+
+
+def test_an_installed_server_serves(installation: Installation) -> None:
     with serving(installation) as client:
         assert client.get("/health").json()["status"] == "healthy"
         assert client.post("/reset", json={"seed": 0}).json()["observation"]["task_id"] == "static_workload"

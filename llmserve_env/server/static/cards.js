@@ -8,7 +8,7 @@ const START = { number: 1, sums: { reward: 0, lost: 0, met: 1 }, observation: { 
 const FIGURES = [
   { name: "SLO met", hint: "mean over the steps so far", of: (row) => row.sums.met / row.number, text: percent, isMoreBetter: true },
   { name: "Waiting", hint: "requests in the queue now", of: (row) => row.observation.queue_depth, text: whole },
-  { name: "Lost", hint: "requests turned away or given up so far", of: (row) => row.sums.lost, text: whole },
+  { name: "Lost", hint: "requests turned away, or whose clients left, so far", of: (row) => row.sums.lost, text: whole },
   { name: "Cost", hint: "USD so far", of: (row) => row.observation.cost_so_far, text: dollars },
   { name: "Reward", hint: "sum so far", of: (row) => row.sums.reward, text: rounded, isMoreBetter: true },
 ];

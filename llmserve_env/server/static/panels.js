@@ -30,7 +30,7 @@ const ENGINE = [
   { title: "Gap between tokens", unit: "median, ms", of: seen("p50_itl_ms") },
   { title: "KV cache", unit: "blocks in use", of: seen("kv_cache_occupancy"), ...share },
   { title: "GPU memory", unit: "GB, fullest GPU", of: seen("gpu_memory_used_gb"), levels: memoryLevel },
-  { title: "Lost", unit: "requests turned away or given up", of: (row) => row.sums.lost, format: whole },
+  { title: "Lost", unit: "turned away or gone", of: (row) => row.sums.lost, format: whole },
 ];
 
 const REWARD = [
