@@ -31,7 +31,7 @@ AGENTS = {
         "uniform",
         "RandomAgent",
         title="Random",
-        does="`action_space.sample()` of the default Gymnasium id at every step, from its own random stream",
+        does="a random level of every knob in every step: `action_space.sample()` of the default Gymnasium id",
         sees="nothing",
     ),
     "default_knobs": AgentEntry(
@@ -74,7 +74,7 @@ AGENTS = {
         "ppo",
         "GeneralistAgent",
         title="PPO generalist",
-        does="one PPO policy for all tasks: it also sees the task's SLOs, prices and fleet, and trained on random tasks too",
+        does="one PPO policy for all tasks: it is also told SLOs, prices and fleet, and trained on random tasks too",
         sees="the observation vector",
     ),
     "planner": AgentEntry(

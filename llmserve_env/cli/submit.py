@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
 def run_submit(args: argparse.Namespace) -> int:
     """Play, write, and say what was scored."""
     from llmserve_env.agents.own.loading import load_agent
-    from llmserve_env.agents.registry import CEILINGS
+    from llmserve_env.agents.registry import CEILINGS, current_name
     from llmserve_env.leaderboard.submission import AgentCard, write_submission
     from llmserve_env.leaderboard.submitting import official_seeds, submit
 
@@ -40,7 +40,7 @@ def run_submit(args: argparse.Namespace) -> int:
     official_seeds(args.episodes)
     # What is wrong with the agent is reported before anything is played.
     agent = load_agent(args.agent, **options)
-    own_words = "" if ":" in args.agent else (type(agent).__doc__ or "").splitlines()[0]
+    own_words = _in_its_own_words(args.agent, agent)
     played_by = options["settings"].model if "settings" in options else args.agent.rpartition(":")[2]
     name = args.name or played_by.strip("/")
     try:
@@ -50,7 +50,7 @@ def run_submit(args: argparse.Namespace) -> int:
             author=args.author,
             url=args.url,
             played_as=args.agent,
-            sees_the_future=args.agent in CEILINGS,
+            sees_the_future=current_name(args.agent) in CEILINGS,
         )
     except ValueError as error:
         raise ConfigError(f"the agent's card is not accepted: {error}; use --name, --url") from error
@@ -62,3 +62,14 @@ def run_submit(args: argparse.Namespace) -> int:
         print(f"{task.id:<26}{mean:.3f}  ({len(task.episodes)} episodes)")
     print(f"written to {args.output}; check it with: llmserve verify {args.output}")
     return 0
+
+
+def _in_its_own_words(name: str, agent: object) -> str:
+    """What a shipped agent says of itself in lists, otherwise the first line of its class's docstring."""
+    from llmserve_env.agents.registry import AGENTS, current_name
+
+    entry = AGENTS.get(current_name(name))
+    if entry is not None:
+        words = entry.does.replace("`", "")
+        return f"{words[0].upper()}{words[1:]}."
+    return "" if ":" in name else (type(agent).__doc__ or "").splitlines()[0]
