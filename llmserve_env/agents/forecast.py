@@ -6,6 +6,8 @@ explain the latest arrivals best stand for the future. The true traffic of the e
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from llmserve_env.arrays import Array
@@ -46,3 +48,16 @@ class Forecast:
         records = self._records[hypothesis]
         first, last = np.searchsorted(records["arrival_at_ps"], (start_ps, end_ps))
         return records[first:last]
+
+
+_recent: deque[tuple[Task, Forecast]] = deque(maxlen=4)
+
+
+def forecast_of(task: Task) -> Forecast:
+    """The forecast of a task. It takes up to 50 MB, so agents that play the same task share it."""
+    for known, forecast in tuple(_recent):
+        if known is task:
+            return forecast
+    made = Forecast(task)
+    _recent.append((task, made))
+    return made

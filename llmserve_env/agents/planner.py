@@ -14,7 +14,7 @@ import numpy as np
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.branching import Branches
 from llmserve_env.agents.constant import tuned_knobs
-from llmserve_env.agents.forecast import Forecast
+from llmserve_env.agents.forecast import Forecast, forecast_of
 from llmserve_env.agents.plans import candidate_plans
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import default_knobs, named
@@ -47,15 +47,27 @@ class PlannerAgent:
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
         if task is not self._task:
             self._task, self._branches = task, None
-            self._forecast = None if self.sees_the_future else Forecast(task)
+            self._forecast = None if self.sees_the_future else forecast_of(task)
         self._base = known_constant(task) if self._constant is None else self._constant
         self._arrived = []
 
     def attach(self, batch: EpisodeBatch) -> None:
         self._batch = batch
         if self._branches is None:
-            plans = candidate_plans(batch.task, self._base, self._base, self.margins, 1)
-            self._branches = Branches.simulated(batch.task, plans.num_plans * self.num_hypotheses)
+            self._branches = Branches.simulated(batch.task, self.num_copies(batch.task))
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the copies are there."""
+        return self._branches is not None
+
+    def detach(self) -> None:
+        """Give the copies back, which take as much memory as so many episodes; `attach` makes others."""
+        self._batch = self._branches = None
+
+    def num_copies(self, task: Task) -> int:
+        """How many copies of an episode this agent tries its plans on."""
+        return candidate_plans(task, self._base, self._base, self.margins, 1).num_plans * self.num_hypotheses
 
     def act(self, view: AgentView) -> Array:
         if self._batch is None or self._branches is None:

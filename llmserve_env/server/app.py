@@ -31,7 +31,8 @@ KEEP_ALIVE_S = 75
 WORKER_TIMEOUT_S = 60
 SWITCH_INTERVAL_S = 0.001
 """How long a thread that replays an episode may keep the event loop waiting."""
-MAX_WEBSOCKET_BYTES = 1_000_000
+MAX_WEBSOCKET_BYTES = 65_536
+"""No message needs a tenth of that, and each is parsed on the event loop."""
 UVICORN: dict[str, Any] = {
     "access_log": False,
     "http": "llmserve_env.server.connections:GuardedHttp",

@@ -46,7 +46,8 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
 
     def environment(client: Client = OPENENV) -> LLMServeEnvironment:
         sessions = service.sessions
-        return LLMServeEnvironment(partial(sessions.keep, client), sessions.episodes, service.memory)
+        in_thread = partial(service.in_thread, client)
+        return LLMServeEnvironment(partial(sessions.keep, client), sessions.episodes, service.memory, in_thread)
 
     openenv, openenv_server = _openenv_application(chosen, environment)
     mcp = Mcp(openenv, chosen, service.rates.plays, lambda name: openenv_server.get_session_info(name) is not None)

@@ -16,13 +16,23 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 from llmserve_env.server.clients import network_of
+from llmserve_env.server.limits import RateLimit
 
 log = logging.getLogger("llmserve.server")
 MAX_CONNECTIONS = 2_000
 MAX_CONNECTIONS_PER_CLIENT = 1_100
 HEADER_TIMEOUT_S = 10.0
+MAX_HEADER_BYTES = 65_536
+"""What may arrive before headers, or a piece of a body, are complete; addresses and trailers count, too."""
+MAX_AHEAD = 16
+"""Requests that a client may send on one connection before the one before them is answered."""
+SLICE_BYTES = 1_024
+"""So much is parsed before a limit is looked at: what arrives at once may hold a thousand requests or frames."""
+PIECES_PER_S, PIECES_AT_ONCE = 20.0, 100.0
+"""Pings, pongs and parts of messages that one WebSocket may send; no answer paces them."""
 SPARE_DESCRIPTORS = 100
 """Descriptors for files, the database and the connections that are being refused."""
 REPORT_INTERVAL_S = 60.0
@@ -106,9 +116,11 @@ guard = Guard()
 
 
 class GuardedHttp(HttpToolsProtocol):
-    """HTTP with a limit of connections and of the time for headers."""
+    """HTTP with a limit of connections, and of the time and size of headers, which the parser leaves to its user."""
 
     _headers_due: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
+    """Received since headers or a piece of a body were complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -122,34 +134,119 @@ class GuardedHttp(HttpToolsProtocol):
         self._headers_are_here()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        # Empty lines before a request begin none, but end the wait for one.
+        if self._headers_due is None and self.cycle.response_complete:
+            self._expect_headers()
+        for start in range(0, len(data), SLICE_BYTES):
+            self._take(data[start : start + SLICE_BYTES])
+            # A WebSocket has nothing to say until it is accepted.
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+                return
+
+    def _take(self, some: bytes) -> None:
+        self._unread_bytes += len(some)
+        super().data_received(some)
+        if self._unread_bytes > MAX_HEADER_BYTES:
+            self._give_up("headers too long")
+        elif len(self.pipeline) > MAX_AHEAD:
+            self._give_up("too many requests ahead")
+
     def on_message_begin(self) -> None:
         if self._headers_due is None:
             self._expect_headers()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._unread_bytes = 0
         self._headers_are_here()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._unread_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread_bytes = 0
+        super().on_message_complete()
+
     def _expect_headers(self) -> None:
-        self._headers_due = self.loop.call_later(guard.header_timeout_s, self._give_up)
+        self._headers_due = self.loop.call_later(guard.header_timeout_s, self._give_up, "headers too slow")
 
     def _headers_are_here(self) -> None:
         if self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None
 
-    def _give_up(self) -> None:
-        guard.refuse("headers too slow")
+    def _give_up(self, reason: str) -> None:
+        guard.refuse(reason)
         self.transport.abort()
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is counted until it ends; it begins as a counted HTTP connection."""
+    """A WebSocket that is counted until it ends; it begins as a counted HTTP connection.
+
+    Pings are answered, and messages put together, before the application sees anything, so their limits are here.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._pieces = RateLimit(PIECES_PER_S, PIECES_AT_ONCE)
+        self._ahead = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         guard.leave(self.transport)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._ahead += data
+        self._take_ahead()
+
+    def _take_ahead(self) -> None:
+        """Parse until there is a message, or until a client that reads nothing has too many answers to its pings."""
+        while self._ahead and not self._is_held_up and not self.transport.is_closing():
+            some, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
+            super().data_received(some)
+        if self._is_held_up and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    @property
+    def _is_held_up(self) -> bool:
+        return self.read_paused or not self.writable.is_set()
+
+    def _go_on(self) -> None:
+        if not self._is_held_up:
+            self._take_ahead()
+        if not self._is_held_up and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._go_on()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self._go_on()
+        return message
+
+    def handle_ping(self) -> None:
+        if self._is_paced():
+            super().handle_ping()
+
+    def handle_pong(self, event: Frame) -> None:
+        if self._is_paced():
+            super().handle_pong(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        if self._is_paced():
+            super().handle_cont(event)
+
+    def _is_paced(self) -> bool:
+        """Count a frame that is no message; False if there are too many of them, which ends the connection."""
+        if not self.transport.is_closing() and self._pieces.wait_s("") > 0.0:
+            guard.refuse("too many pieces")
+            self.transport.abort()
+        return not self.transport.is_closing()
 
 
 class CalmFilter(logging.Filter):

@@ -70,6 +70,8 @@ class BusyError(LLMServeError):
     """An expensive call did not finish in time."""
 
 
+MAX_PROBLEMS = 20
+"""Mistakes of one request that are named in its answer."""
 STATUS: dict[type[LLMServeError], int] = {
     UnknownSessionError: 404,
     UnknownJobError: 404,
@@ -118,7 +120,7 @@ def problem(error: dict[str, Any]) -> dict[str, Any]:
 
 def problems(error: RequestValidationError | ValidationError) -> JSONResponse:
     """All validation problems of a request."""
-    found = [problem(dict(one)) for one in error.errors()[:20]]
+    found = [problem(dict(one)) for one in error.errors()[:MAX_PROBLEMS]]
     return JSONResponse({"detail": found}, status_code=422)
 
 
@@ -147,5 +149,5 @@ def install(app: FastAPI, on_store_error: Callable[[], None] = lambda: None) -> 
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> JSONResponse:
-        log.error("unexpected error in %s %s", request.method, request.url.path, exc_info=error)
+        log.error("unexpected error in %s %r", request.method, request.url.path, exc_info=error)
         return JSONResponse({"detail": "internal error; the server's log has the details"}, status_code=500)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, FiniteFloat, Tag
+from pydantic_core import PydanticCustomError
 
 from llmserve_env.models import EpisodeLog, Mode, ServeAction, WireModel
 from llmserve_env.server.schemas import MAX_ID, RewardOverrides, Seed, SessionId, TaskId
+from llmserve_env.server.settings import MAX_LOG_ENTRIES
 
 
 class StepCause(BaseModel):
@@ -34,8 +36,18 @@ def _kind_of_log(value: Any) -> str:
     return "answers" if isinstance(value, list) else "log"
 
 
+def _not_endless(value: Any) -> Any:
+    """Refuse what would take seconds to check, in which nothing else could be done."""
+    parts = [value, *(value.values() if isinstance(value, dict) else ())]
+    if any(isinstance(one, list | dict) and len(one) > MAX_LOG_ENTRIES for one in parts):
+        raise PydanticCustomError("too_long", "a log may have {most} entries at most", {"most": MAX_LOG_ENTRIES})
+    return value
+
+
 Log = Annotated[
-    Annotated[EpisodeLog, Tag("log")] | Annotated[list[StepAnswer], Tag("answers")], Discriminator(_kind_of_log)
+    Annotated[EpisodeLog, Tag("log")] | Annotated[list[StepAnswer], Tag("answers")],
+    Discriminator(_kind_of_log),
+    BeforeValidator(_not_endless),
 ]
 
 

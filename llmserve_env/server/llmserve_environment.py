@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -40,6 +40,8 @@ SPLIT = "train"
 MAX_QUICK_RESET_S = 0.005
 """A reset that was this quick the last time runs on the event loop; under load, a thread would cost more."""
 UNLIMITED_BYTES = 1 << 40
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs work that would block the event loop, when the client has its turn."""
 Keep = Callable[[str, bool, Episode, dict[str, float] | None], None]
 """Stores a played episode: its id, whether the client chose that, and the weights it was played with."""
 
@@ -78,10 +80,14 @@ class LLMServeEnvironment(Environment):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(
-        self, keep: Keep | None = None, episodes: Episodes | None = None, memory: EpisodeMemory | None = None
+        self,
+        keep: Keep | None = None,
+        episodes: Episodes | None = None,
+        memory: EpisodeMemory | None = None,
+        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         super().__init__()
-        self._keep = keep
+        self._keep, self._in_thread = keep, in_thread
         self._episodes: Episodes = episodes or SimulatedEpisodes()
         self._memory = memory or EpisodeMemory(UNLIMITED_BYTES)
         self._held: HeldEpisode | None = None
@@ -149,7 +155,8 @@ class LLMServeEnvironment(Environment):
         """As `reset`, in a thread unless it only draws new traffic and that is quick."""
         if self._is_quick_reset(options.get("task_id")):
             return self.reset(seed, episode_id, **options)
-        return await asyncio.to_thread(self.reset, seed, episode_id, **options)
+        seen: ServeObservation = await self._in_thread(partial(self.reset, seed, episode_id, **options))
+        return seen
 
     def _is_quick_reset(self, task_id: str | int | None) -> bool:
         return (
@@ -165,7 +172,8 @@ class LLMServeEnvironment(Environment):
         """As `step`, on the event loop, because a window is simulated in less time than a thread takes to wake up."""
         if self._episodes.is_durable and self._held is not None and self._held.is_at_hand:
             return self.step(action)
-        return await asyncio.to_thread(self.step, action)
+        seen: ServeObservation = await self._in_thread(partial(self.step, action))
+        return seen
 
     def quick_step(self, changes: Changes) -> dict[str, Any] | None:
         """One step of a running simulation, observed; None for a step that does more or would have to wait."""
@@ -191,7 +199,8 @@ class LLMServeEnvironment(Environment):
         """As `state`, in a thread if the episode has to be unpacked first."""
         if self._held is None or self._held.is_at_hand:
             return self.state
-        return await asyncio.to_thread(lambda: self.state)
+        found: ServeState = await self._in_thread(lambda: self.state)
+        return found
 
     def get_metadata(self) -> EnvironmentMetadata:
         return environment_metadata()

@@ -5,6 +5,7 @@ Each session of `/mcp` takes a thread of OpenEnv's, so there are few of them; We
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import httpx
 from fastapi import APIRouter, Request, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive
 from starlette.websockets import WebSocket
 
 from llmserve_env.server.clients import Client, identify
@@ -24,7 +25,7 @@ CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
 INVALID_REQUEST, INVALID_PARAMS, REFUSED = -32600, -32602, -32000
 PARSE_ERROR = -32700
 MCP_PATH = "/mcp"
-TRY_AGAIN_LATER = 1013
+GOING_AWAY, TRY_AGAIN_LATER = 1001, 1013
 
 
 def _error(code: int, message: str, request_id: Any = None) -> dict[str, Any]:
@@ -48,15 +49,29 @@ def _problem(request: Any) -> dict[str, Any] | None:
     return None
 
 
+def ended_when_idle(receive: Receive, limit_s: float) -> Receive:
+    """A WebSocket's `receive` that reports the end of the connection when no message has come for so long."""
+
+    async def receive_or_end() -> Message:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await receive()
+        except TimeoutError:
+            return {"type": "websocket.disconnect", "code": GOING_AWAY}
+
+    return receive_or_end
+
+
 class Mcp:
     """OpenEnv's endpoint, asked through its application; `is_open` says whether it still has a session."""
 
     def __init__(self, openenv: ASGIApp, settings: Settings, rate: RateLimit, is_open: Callable[[str], bool]) -> None:
         self._openenv, self._transport = openenv, httpx.ASGITransport(openenv)
         self._max_per_client, self._trusted_hops = settings.max_mcp_sessions_per_client, settings.trusted_hops
-        self._rate, self._is_open = rate, is_open
+        self._rate, self._is_open, self._idle_s = rate, is_open, settings.websocket_idle_s
         self._address_of: dict[str, str] = {}
-        self._connected: Counter[str] = Counter()
+        self._unnamed: Counter[str] = Counter()
+        """Sessions of WebSockets, and those that are being made, by address."""
 
     async def answer(self, body: bytes, client: Client) -> dict[str, Any]:
         """The answer to the body of a request."""
@@ -73,15 +88,26 @@ class Mcp:
         problem = _problem(request)
         if problem is not None:
             return problem
-        is_new = request.get("method") == CREATE
-        if is_new and self._held_by(client.address) >= self._max_per_client:
+        if request.get("method") != CREATE:
+            return await self._pass_on(request)
+        address = client.address
+        if self._held_by(address) >= self._max_per_client:
             text = f"you have {self._max_per_client} sessions open already; close one with {CLOSE}"
             return _error(REFUSED, text, request.get("id"))
+        # One that is being made counts, or a client could ask for many at once.
+        self._unnamed[address] += 1
+        try:
+            answer = await self._pass_on(request)
+            result = answer.get("result")
+            if isinstance(result, dict) and "session_id" in result:
+                self._address_of[result["session_id"]] = address
+            return answer
+        finally:
+            self._unnamed[address] -= 1
+
+    async def _pass_on(self, request: dict[str, Any]) -> dict[str, Any]:
         async with httpx.AsyncClient(transport=self._transport, base_url="http://openenv") as asking:
             answer: dict[str, Any] = (await asking.post(MCP_PATH, json=request)).json()
-        result = answer.get("result")
-        if is_new and isinstance(result, dict) and "session_id" in result:
-            self._address_of[result["session_id"]] = client.address
         return answer
 
     async def connect(self, websocket: WebSocket) -> None:
@@ -90,16 +116,20 @@ class Mcp:
         if self._held_by(address) >= self._max_per_client:
             await websocket.close(TRY_AGAIN_LATER, "too many sessions of /mcp")
             return
-        self._connected[address] += 1
+        self._unnamed[address] += 1
         try:
-            await self._openenv(websocket.scope, self._rate.paced(websocket.receive, address), websocket.send)
+            await self._openenv(websocket.scope, self.watched(websocket.receive, address), websocket.send)
         finally:
-            self._connected[address] -= 1
+            self._unnamed[address] -= 1
+
+    def watched(self, receive: Receive, address: str) -> Receive:
+        """A WebSocket's `receive` that hands over each message in turn, and ends a connection that sends none."""
+        return self._rate.paced(ended_when_idle(receive, self._idle_s), address)
 
     def _held_by(self, address: str) -> int:
         self._address_of = {name: owner for name, owner in self._address_of.items() if self._is_open(name)}
-        self._connected = +self._connected
-        return Counter(self._address_of.values())[address] + self._connected[address]
+        self._unnamed = +self._unnamed
+        return Counter(self._address_of.values())[address] + self._unnamed[address]
 
 
 def mcp_routes(mcp: Mcp) -> APIRouter:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from typing import TYPE_CHECKING, NoReturn
@@ -22,8 +23,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llmserve.requests")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-MAX_REQUEST_ID = 100
+REQUEST_ID = re.compile(r"[!-~]{1,100}")
+"""Without spaces, so that an id in a line of the log is one word."""
+SMALL_BODY_BYTES = 65_536
+"""Enough for anything but a log, and parsed within milliseconds whatever is wrong with it."""
+LOGS_PATH = "/grader"
 WORKER_HEADER = "x-worker"
+
+
+def _shown(path: str) -> str:
+    """A path for the log, in one line."""
+    return path[:200].encode("unicode_escape").decode()
 
 
 class BodyRefusedError(Exception):
@@ -35,7 +45,7 @@ class Gatekeeper:
 
     def __init__(self, app: ASGIApp, settings: Settings, operations: Operations, rates: Rates) -> None:
         self._app, self._operations, self._rates = app, operations, rates
-        self._max_body, self._logs = settings.max_body_bytes, settings.log_requests
+        self.max_body, self._logs = settings.max_body_bytes, settings.log_requests
         self._body_timeout_s, self._trusted_hops = settings.body_timeout_s, settings.trusted_hops
         self._worker = (WORKER_HEADER.encode(), str(os.getpid()).encode())
 
@@ -53,8 +63,8 @@ class _Exchange:
         self._gate, self._scope, self._receive, self._send = gate, scope, receive, send
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")
-        is_usable = 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable()
-        self._id = given if is_usable else uuid.uuid4().hex[:16]
+        self._id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]
+        self._max_body = gate.max_body if scope["path"] == LOGS_PATH else min(gate.max_body, SMALL_BODY_BYTES)
         self._declared = headers.get(b"content-length", b"0")
         self._status, self._received, self._has_started, self._is_complete = 0, 0, False, False
         self._body_status, self._body_due_at_s = 0, 0.0
@@ -69,8 +79,8 @@ class _Exchange:
         if wait_s > 0.0:
             gate._operations.limited.inc()
             await self._refuse(429, "too many requests; wait and try again", {"retry-after": retry_after(wait_s)})
-        elif self._declared.isdigit() and len(self._declared) < 20 and int(self._declared) > gate._max_body:
-            await self._refuse(413, f"the body may have {gate._max_body} bytes at most")
+        elif self._declared.isdigit() and len(self._declared) < 20 and int(self._declared) > self._max_body:
+            await self._refuse(413, f"the body may have {self._max_body} bytes at most")
         else:
             await self._pass_on()
         self._note(path, client.address, time.perf_counter() - started)
@@ -82,7 +92,9 @@ class _Exchange:
             if not self._has_started:
                 await self._refuse(self._body_status, str(error))
         except Exception:
-            log.exception("unexpected error in %s %s id=%s", self._scope["method"], self._scope["path"][:200], self._id)
+            log.exception(
+                "unexpected error in %s %s id=%s", self._scope["method"], _shown(self._scope["path"]), self._id
+            )
             self._gate._operations.errors.inc()
             if self._has_started:
                 raise
@@ -103,8 +115,8 @@ class _Exchange:
         if message["type"] == "http.request":
             self._is_complete = not message.get("more_body", False)
             self._received += len(message.get("body", b""))
-            if self._received > gate._max_body:
-                self._refuse_body(413, f"the body may have {gate._max_body} bytes at most")
+            if self._received > self._max_body:
+                self._refuse_body(413, f"the body may have {self._max_body} bytes at most")
         return message
 
     def _refuse_body(self, status: int, reason: str) -> NoReturn:
@@ -138,7 +150,7 @@ class _Exchange:
             log.info(
                 "%s %s %d %.1f ms id=%s client=%s",
                 self._scope["method"],
-                path[:200].encode("unicode_escape").decode(),
+                _shown(path),
                 self._status,
                 1e3 * took_s,
                 self._id,

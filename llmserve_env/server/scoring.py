@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from llmserve_env.agents.agent import Agent, BranchingAgent, view_of
+from llmserve_env.agents.agent import Agent, view_of
+from llmserve_env.agents.planner import PlannerAgent
 from llmserve_env.agents.registry import AGENTS, current_name, make_agent
+from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import mapping_from_knobs
 from llmserve_env.env.episode import ActionLog, Episode
 from llmserve_env.env.observation import observe
@@ -25,6 +29,8 @@ ELSEWHERE = {
     "llm": "It takes a second or more for each step and needs a key of your own: run `python inference.py`.",
 }
 """Agents that do not play on a server for everybody, and where they do."""
+Borrow = Callable[[int], object]
+"""Makes room for so many bytes until the agent has played."""
 PLAYABLE = tuple(name for name in AGENTS if name not in ELSEWHERE)
 """Agents quick enough to play while somebody watches."""
 
@@ -71,7 +77,7 @@ def baseline(task_id: str, agent_name: str, seed: int) -> GradeReport:
     return report(baseline_grade(make_agent(agent_name), known_task(task_id), seed))
 
 
-def agent_for(name: str, past: Episode) -> Agent:
+def agent_for(name: str, past: Episode, borrow: Borrow = lambda _num_bytes: None) -> Agent:
     """An agent in the state it would have if it had watched the episode from the start, rebuilt by replay."""
     name = current_name(name)
     if name not in PLAYABLE:
@@ -85,20 +91,29 @@ def agent_for(name: str, past: Episode) -> Agent:
     agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
     if past.step_count:
         watched.reset(int(past.seed or 0))
-        _attach(agent, watched)
+        _attach(agent, watched, borrow)
         for step in range(past.step_count):
             agent.act(view_of(watched.batch, step))
             watched.step(past.trajectory.requested[step])
-    _attach(agent, past)
+    _attach(agent, past, borrow)
     return agent
 
 
-def _attach(agent: Agent, episode: Episode) -> None:
-    """Show an agent that tries things out the simulator to copy."""
-    if isinstance(agent, BranchingAgent):
-        if episode.mode == "real":
-            raise ConfigError(f"{agent.name} plans on copies of the simulator; a real engine cannot be copied")
-        agent.attach(episode.batch)
+def _attach(agent: Agent, episode: Episode, borrow: Borrow) -> None:
+    """Show an agent that tries things out the simulator to copy, and borrow the memory of its copies."""
+    if not isinstance(agent, PlannerAgent):
+        return
+    if episode.mode == "real":
+        raise ConfigError(f"{agent.name} plans on copies of the simulator; a real engine cannot be copied")
+    if not agent.is_attached:
+        borrow(agent.num_copies(episode.task) * episode.num_bytes)
+    agent.attach(episode.batch)
+
+
+def _detach(session: Session) -> None:
+    for agent in session.agents.values():
+        if isinstance(agent, PlannerAgent):
+            agent.detach()
 
 
 def play_steps(
@@ -106,26 +121,38 @@ def play_steps(
 ) -> list[dict[str, Any]]:
     """Let an agent take some steps of a session, each journaled like a client's."""
     played: list[dict[str, Any]] = []
-    while len(played) < steps:
-        with session.held.use() as episode:
-            if episode.is_done:
-                break
-            done, task = episode.step_count, episode.task
-            agent = session.agents.get(agent_name)
-            if agent is None or session.agent_steps.get(agent_name) != done:
-                agent = session.agents[agent_name] = agent_for(agent_name, episode)
-            # The episode may have been packed and unpacked since the agent saw it last.
-            _attach(agent, episode)
-            knobs = agent.act(view_of(episode.batch, done))[0]
-        changes = tuple(enumerate(knobs.tolist()))
-        session = sessions.step(session, changes, done + 1, client)
-        session.agent_steps[agent_name] = done + 1
-        with session.held.use() as episode:
-            seen = observe(episode)
-        reward, is_done = seen.pop("reward"), seen.pop("done")
-        action = mapping_from_knobs(knobs, task.action_knobs)
-        played.append({"action": action, "observation": seen, "reward": reward, "done": is_done})
+    with ExitStack() as borrowed:
+
+        def borrow(num_bytes: int) -> None:
+            borrowed.enter_context(sessions.memory.lend(num_bytes))
+
+        while len(played) < steps:
+            with session.held.use() as episode:
+                if episode.is_done:
+                    break
+                # Afterwards, a session keeps what an agent knows, and none of its copies.
+                borrowed.callback(_detach, session)
+                knobs, done = _decision(session, episode, agent_name, borrow)
+                task = episode.task
+            session = sessions.step(session, tuple(enumerate(knobs.tolist())), done + 1, client)
+            session.agent_steps[agent_name] = done + 1
+            with session.held.use() as episode:
+                seen = observe(episode)
+            reward, is_done = seen.pop("reward"), seen.pop("done")
+            action = mapping_from_knobs(knobs, task.action_knobs)
+            played.append({"action": action, "observation": seen, "reward": reward, "done": is_done})
     return played
+
+
+def _decision(session: Session, episode: Episode, agent_name: str, borrow: Borrow) -> tuple[Array, int]:
+    """What an agent does next, and after how many steps that is."""
+    done, agent = episode.step_count, session.agents.get(agent_name)
+    if agent is None or session.agent_steps.get(agent_name) != done:
+        agent = session.agents[agent_name] = agent_for(agent_name, episode, borrow)
+    # The episode may have been packed and unpacked since the agent saw it last.
+    _attach(agent, episode, borrow)
+    knobs: Array = agent.act(view_of(episode.batch, done))[0]
+    return knobs, done
 
 
 def available_agents(task_id: str) -> list[AgentInfo]:

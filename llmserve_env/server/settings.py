@@ -12,6 +12,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from llmserve_env.server import connections
 
+MAX_LOG_ENTRIES = 10_000
+"""Longer lists in a log are refused before anybody looks at their entries."""
+
 
 def default_data_dir() -> Path:
     """The user's data folder."""
@@ -90,8 +93,12 @@ class Settings(BaseSettings):
     expensive_per_min: float = Field(
         default=60, ge=0, description="`/grader` and `/baseline` calls per client and minute; 0 for no limit"
     )
-    max_body_bytes: int = Field(default=1_000_000, ge=1_000, description="largest request body")
-    max_log_steps: int = Field(default=2_000, ge=1, description="longest episode log that is graded")
+    max_body_bytes: int = Field(
+        default=1_000_000, ge=1_000, description="largest body of a log for `/grader`; other bodies end at 65,536 bytes"
+    )
+    max_log_steps: int = Field(
+        default=2_000, ge=1, le=MAX_LOG_ENTRIES, description="longest episode log that is graded"
+    )
     expensive_timeout_s: float = Field(default=30, gt=0, description="time limit of one expensive call")
     expensive_workers: int = Field(default=2, ge=1, description="expensive calls that run at the same time")
     openai_baseline: bool = Field(

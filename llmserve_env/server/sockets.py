@@ -38,9 +38,10 @@ from llmserve_env.env.knob_changes import Changes
 from llmserve_env.errors import LLMServeError
 from llmserve_env.models import ServeAction
 from llmserve_env.server.clients import Client, identify
-from llmserve_env.server.errors import StoreUnavailableError
+from llmserve_env.server.errors import MAX_PROBLEMS, StoreUnavailableError, TooManyWaitingError
 from llmserve_env.server.limits import Rates
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
+from llmserve_env.server.mcp import GOING_AWAY, ended_when_idle
 from llmserve_env.server.service import Service
 
 log = logging.getLogger("llmserve.server")
@@ -48,7 +49,6 @@ MAX_REMEMBERED_CHARS = 512
 """Longer messages are parsed each time, so that the cache of actions stays small."""
 MESSAGES_IN_A_ROW = 16
 """A client that sends ahead gets this many answers before others have their turn."""
-GOING_AWAY = 1001
 MIN_CHECK_INTERVAL_S = 1.0
 AskMcp = Callable[[dict[str, Any], Client], Awaitable[dict[str, Any]]]
 INTERNAL_ERROR = "internal error; the server's log has the details"
@@ -138,16 +138,16 @@ class Connection:
         """The answer to any message; None when the client asks to close."""
         try:
             message = json.loads(text)
-            # Half a surrogate pair is valid JSON, but it cannot be sent back in an error.
+            # Half a surrogate pair is valid JSON, but it cannot be sent back in an error; nor are long numbers read.
             json.dumps(message, ensure_ascii=False).encode()
-        except (json.JSONDecodeError, UnicodeEncodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             return error_frame(WSErrorCode.INVALID_JSON, f"Invalid JSON: {error}")
         if not isinstance(message, dict):
             return error_frame(WSErrorCode.INVALID_JSON, "Invalid JSON: a message must be an object")
         try:
             return await self._handle(message)
         except ValidationError as error:
-            return error_frame(WSErrorCode.VALIDATION_ERROR, "Invalid message", errors=error.errors())
+            return error_frame(WSErrorCode.VALIDATION_ERROR, "Invalid message", errors=error.errors()[:MAX_PROBLEMS])
         except REFUSALS as error:
             return error_frame(WSErrorCode.EXECUTION_ERROR, str(error))
         except Exception:
@@ -197,9 +197,11 @@ class Sockets:
         """Serve one connection."""
         settings = self._service.settings
         client = identify(websocket.scope, settings.trusted_hops)
-        if "session_id" in websocket.query_params:
+        # Without an id, OpenEnv would make another session of /mcp.
+        if websocket.query_params.get("session_id"):
             await self._service.until_ready()
-            paced = self._service.rates.others.paced(websocket.receive, client.address)
+            receive = ended_when_idle(websocket.receive, settings.websocket_idle_s)
+            paced = self._service.rates.others.paced(receive, client.address)
             await self._openenv(websocket.scope, paced, websocket.send)
             return
         await websocket.accept()
@@ -228,7 +230,7 @@ class Sockets:
             self._open_of[client.address] -= 1
             if not self._open_of[client.address]:
                 del self._open_of[client.address]
-            await self._end(environment)
+            await self._end(environment, client)
 
     async def _refuse(self, websocket: WebSocket, count: int, limit: int) -> None:
         full = SessionCapacityError(active_sessions=count, max_sessions=limit)
@@ -236,11 +238,11 @@ class Sockets:
         await websocket.send_text(error_frame(WSErrorCode.CAPACITY_REACHED, str(full), **counts))
         await websocket.close()
 
-    async def _end(self, environment: LLMServeEnvironment) -> None:
+    async def _end(self, environment: LLMServeEnvironment, client: Client) -> None:
         """Store what was played. A store that is away loses the record of an episode whose client has gone."""
         try:
-            await self._service.in_thread(None, environment.close)
-        except StoreUnavailableError as error:
+            await self._service.in_thread(client, environment.close)
+        except (StoreUnavailableError, TooManyWaitingError) as error:
             self._service.note_store_error("the end of a WebSocket")
             log.warning("an episode played over a WebSocket is not kept: %s", error)
 
