@@ -202,32 +202,16 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self._ahead += data
         self._take_ahead()
 
-    def _take_ahead(self) -> None:
-        """Parse until there is a message, or until a client that reads nothing has too many answers to its pings."""
-        while self._ahead and not self._is_held_up and not self.transport.is_closing():
-            some, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
-            super().data_received(some)
-        if self._is_held_up and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    @property
-    def _is_held_up(self) -> bool:
-        return self.read_paused or not self.writable.is_set()
-
-    def _go_on(self) -> None:
-        if not self._is_held_up:
-            self._take_ahead()
-        if not self._is_held_up and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._go_on()
-
     async def receive(self) -> Any:
         message = await super().receive()
-        self._go_on()
+        self._take_ahead()
         return message
+
+    def _take_ahead(self) -> None:
+        """Parse what has arrived until there is a message for the application."""
+        while self._ahead and not self.read_paused and not self.transport.is_closing():
+            some, self._ahead = self._ahead[:SLICE_BYTES], self._ahead[SLICE_BYTES:]
+            super().data_received(some)
 
     def handle_ping(self) -> None:
         if self._is_paced():

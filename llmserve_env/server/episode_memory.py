@@ -173,7 +173,7 @@ class EpisodeMemory:
         self._rng = random.Random(0)
         self._live: OrderedDict[HeldEpisode, int] = OrderedDict()
         self._packed: OrderedDict[HeldEpisode, int] = OrderedDict()
-        self._live_bytes = self._packed_bytes = self._lent_bytes = 0
+        self._live_bytes = self._packed_bytes = self.lent_bytes = 0
         self._lock = threading.Lock()
 
     @property
@@ -224,13 +224,13 @@ class EpisodeMemory:
     def lend(self, num_bytes: int) -> Iterator[None]:
         """Leave a part of the budget to something else for a while; episodes are packed to make room for it."""
         with self._lock:
-            self._lent_bytes += num_bytes
+            self.lent_bytes += num_bytes
         try:
             self._make_room(None)
             yield
         finally:
             with self._lock:
-                self._lent_bytes -= num_bytes
+                self.lent_bytes -= num_bytes
 
     def _make_room(self, newest: HeldEpisode | None) -> None:
         busy: set[HeldEpisode] = {newest} if newest is not None else set()
@@ -242,7 +242,7 @@ class EpisodeMemory:
 
     def _to_be_packed(self, busy: set[HeldEpisode]) -> HeldEpisode | None:
         with self._lock:
-            if self._live_bytes + self._lent_bytes <= (1.0 - PACKED_SHARE) * self.budget_bytes:
+            if self._live_bytes + self.lent_bytes <= (1.0 - PACKED_SHARE) * self.budget_bytes:
                 return None
             oldest = next((held for held in self._live if held not in busy), None)
             if oldest is None or self._clock() - oldest.used_at_s > HOT_S:

@@ -7,8 +7,12 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.agents.agent import AgentView
+from llmserve_env.agents.planner import PlannerAgent
 from llmserve_env.agents.registry import AGENTS, make_agent
+from llmserve_env.arrays import Array
 from llmserve_env.evaluation.play import play
+from llmserve_env.server.clients import Client
 from llmserve_env.tasks.catalog import load_task
 from tools import record_opening
 
@@ -34,6 +38,40 @@ def test_an_agent_plays_here_as_it_does_in_process_even_if_it_joins_late(client:
     client.post("/play", json={"session_id": session, "agent": agent, "steps": 2}).raise_for_status()
     alone = play(make_agent(agent), load_task(TASK), [7])[0].trajectory.terms["reward"]
     assert [one["reward"] for one in first] == alone[:3].tolist()
+
+
+def test_an_agent_keeps_what_it_knows_and_none_of_its_copies(client: TestClient) -> None:
+    sessions = client.app.state.service.sessions  # type: ignore[attr-defined]
+    rewards = []
+    for calls, steps in ((1, 4), (4, 1)):
+        name = client.post("/reset", json={"task_id": TASK, "seed": 7}).json()["session_id"]
+        body = {"session_id": name, "agent": "planner", "steps": steps}
+        rewards.append([one["reward"] for _ in range(calls) for one in client.post("/play", json=body).json()["steps"]])
+        agent = sessions.directory.find(name, Client("testclient")).agents["planner"]
+        assert not agent.is_attached
+        assert sessions.memory.lent_bytes == 0
+    assert rewards[0] == rewards[1]
+
+
+def test_the_copies_of_an_agent_take_their_memory_from_the_episodes(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = client.app.state.service  # type: ignore[attr-defined]
+    names = [client.post("/reset", json={"task_id": TASK, "seed": seed}).json()["session_id"] for seed in range(6)]
+    size = service.memory.num_bytes // len(names)
+    seen: list[tuple[int, int]] = []
+    act = PlannerAgent.act
+
+    def watched(agent: PlannerAgent, view: AgentView) -> Array:
+        seen.append((service.memory.lent_bytes, service.memory.num_packed))
+        return act(agent, view)
+
+    monkeypatch.setattr(PlannerAgent, "act", watched)
+    service.memory.budget_bytes = 24 * size
+    client.post("/play", json={"session_id": names[0], "agent": "planner"}).raise_for_status()
+    [(lent, packed)] = seen
+    assert lent > 10 * size
+    assert packed == len(names) - 1
 
 
 def test_an_agent_that_plays_elsewhere_is_refused_by_name(client: TestClient) -> None:

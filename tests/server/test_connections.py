@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -12,8 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
 
-from llmserve_env.server.connections import CalmFilter
+from llmserve_env.server.connections import SLICE_BYTES, CalmFilter, GuardedWebSocket
 from tests.server.running import RunningServer
 
 MAX_PER_CLIENT = 40
@@ -121,6 +124,96 @@ def test_four_floods_of_messages_do_not_keep_others_from_being_answered(
             assert honest.get("/health").status_code == 200
         # Nobody waits for more than a few messages of each flood: the floods get on about as fast as the others.
         assert answered < 30 * 4 * 200
+
+
+def refused(server: RunningServer, reason: str) -> float:
+    """How many connections the server has closed for this reason."""
+    lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
+    name = f'llmserve_refused_connections_total{{reason="{reason}"}} '
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = b"POST /step HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+PING, TEXT, PART, PONG = (bytes((kind, 0x82, 0, 0, 0, 0)) + b"{}" for kind in (0x89, 0x01, 0x00, 0x8A))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "more", "reason"),
+    [
+        (GET, b"a: b\r\n", "headers too long"),
+        (GET + b"a: ", b"b", "headers too long"),
+        (b"GET /", b"b", "headers too long"),
+        (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a: b\r\n", "headers too long"),
+        (CHUNKED + b"2;", b"b", "headers too long"),
+        (b"", GET + b"\r\n", "too many requests ahead"),
+        (HANDSHAKE, PING, "too many pieces"),
+        (HANDSHAKE, PONG, "too many pieces"),
+        (HANDSHAKE, PART, "too many pieces"),
+    ],
+    ids=[
+        "headers",
+        "a header",
+        "an address",
+        "trailers",
+        "a chunk",
+        "requests",
+        "pings",
+        "pongs",
+        "parts of a message",
+    ],
+)
+def test_what_has_no_end_is_cut_off_at_once(server: RunningServer, beginning: bytes, more: bytes, reason: str) -> None:
+    before, piece = refused(server, reason), more * (100_000 // len(more))
+    with connect(server, "127.0.0.7") as endless, contextlib.suppress(ConnectionError):
+        endless.sendall(beginning)
+        if beginning == HANDSHAKE:
+            endless.recv(4096)
+            endless.sendall(TEXT)
+        for _ in range(200):
+            endless.sendall(piece)
+    assert refused(server, reason) == before + 1
+
+
+class Wire(asyncio.Transport):
+    """The server's end of a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send it nowhere."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+def test_messages_sent_ahead_are_parsed_as_they_are_taken() -> None:
+    async def scene() -> list[int]:
+        async def take_nothing(_scope: Any, _receive: Any, _send: Any) -> None:
+            await asyncio.Event().wait()
+
+        config = Config(take_nothing, http="httptools", lifespan="off")
+        config.load()
+        socket_end = GuardedWebSocket(config, ServerState(), {})
+        socket_end.connection_made(Wire())
+        socket_end.data_received(HANDSHAKE)
+        socket_end.data_received(2_000 * bytes((0x81, 0x82, 0, 0, 0, 0, 0x7B, 0x7D)))
+        waiting, taken = socket_end.queue.qsize(), 0
+        while socket_end.queue.qsize():
+            taken += (await socket_end.receive())["type"] == "websocket.receive"
+        return [waiting, taken]
+
+    waiting, taken = asyncio.run(scene())
+    assert taken == 2_000
+    assert waiting <= SLICE_BYTES // 8 + 1
 
 
 def test_a_message_is_logged_a_few_times_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Any
 
 import pytest
@@ -9,9 +11,11 @@ from fastapi.testclient import TestClient
 
 from llmserve_env.server.application import create_app
 from llmserve_env.server.limits import MAX_CLIENTS, RateLimit, retry_after
+from llmserve_env.server.middleware import SMALL_BODY_BYTES
+from llmserve_env.server.settings import MAX_LOG_ENTRIES
 from tests.server.conftest import settings
 
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEP = "[" * 30_000 + "]" * 30_000
 HOSTILE = {
     "not json": b"{",
     "nothing": b"",
@@ -90,6 +94,38 @@ def test_a_body_beyond_the_limit_is_413() -> None:
         assert client.post("/reset", json={}).status_code == 200
 
 
+def log_of(**lists: Any) -> dict[str, Any]:
+    fields = {"task_id": "static_workload", "task_version": 1, "environment_version": "1", "seed": 1, "actions": []}
+    return {"episode_log": {**fields, **lists}}
+
+
+def test_only_a_log_may_be_large(client: TestClient) -> None:
+    actions = [{"batch_cap": 96, "kv_budget_fraction": 0.5}] * 1_900
+    log = json.dumps(log_of(actions=actions))
+    assert len(log) > SMALL_BODY_BYTES
+    assert client.post("/grader", content=log).status_code != 413
+    for path in ("/step", "/reset", "/play", "/mcp", "/web/step", "/web/reset"):
+        assert client.post(path, content=log).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"task_id": 1, "episode_log": [{}] * (MAX_LOG_ENTRIES + 1)},
+        log_of(actions=[{}] * (MAX_LOG_ENTRIES + 1)),
+        log_of(rewards=["x"] * (MAX_LOG_ENTRIES + 1)),
+        {"episode_log": dict.fromkeys(map(str, range(MAX_LOG_ENTRIES + 1)), 0)},
+    ],
+    ids=["answers", "actions", "rewards", "fields"],
+)
+def test_a_log_of_too_many_entries_is_refused_before_they_are_looked_at(
+    client: TestClient, body: dict[str, Any]
+) -> None:
+    refused = client.post("/grader", json=body)
+    assert (refused.status_code, len(refused.json()["detail"])) == (422, 1)
+    assert f"{MAX_LOG_ENTRIES} entries at most" in refused.json()["detail"][0]["msg"]
+
+
 def test_too_many_requests_are_429_with_a_time_to_wait() -> None:
     with TestClient(create_app(settings(requests_per_s=0.001, expensive_per_min=2))) as client:
         codes = [client.get("/tasks").status_code for _ in range(3)]
@@ -122,6 +158,15 @@ def test_request_ids_are_echoed_or_made(client: TestClient) -> None:
     assert client.get("/health", headers={"x-request-id": "abc"}).headers["x-request-id"] == "abc"
     assert len(client.get("/health").headers["x-request-id"]) == 16
     assert client.get("/health", headers={"x-request-id": "x" * 500}).headers["x-request-id"] != "x" * 500
+    forged = {"x-request-id": "abc client=192.0.2.9"}
+    assert " " not in client.get("/health", headers=forged).headers["x-request-id"]
+
+
+def test_no_request_writes_a_line_of_its_own_into_the_log(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    client.get("/no%0asuch%0d%1b[2Jpage")
+    assert any("such" in record.getMessage() for record in caplog.records)
+    assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
 def test_browsers_of_other_origins_may_call(client: TestClient) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.env.episode import Episode
 from llmserve_env.server.application import create_app
 from tests.server.conftest import settings
+from tests.server.test_owners import visitors_of
 
 CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
+SLOW = 4_000_000_000
+"""The seed of resets that take as long as the test lets them."""
+TIMEOUT_S = 60.0
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,62 @@ def test_the_sessions_of_a_client_are_few_and_leave_the_websockets_alone() -> No
             assert socket.receive_json()["type"] == "observation"
         client.post("/mcp", json={**CREATE, "method": "openenv/session/close", "params": {"session_id": made[0]}})
         assert "result" in client.post("/mcp", json=CREATE).json()
+
+
+def test_sessions_that_are_asked_for_at_once_are_as_few() -> None:
+    with (
+        TestClient(create_app(settings(max_mcp_sessions=32, max_mcp_sessions_per_client=3))) as client,
+        ThreadPoolExecutor(24) as pool,
+    ):
+        client.post("/mcp", json={**CREATE, "method": "tools/list"})
+        answers = list(pool.map(lambda _: client.post("/mcp", json=CREATE).json(), range(24)))
+    assert sum("result" in answer for answer in answers) == 3
+
+
+def test_a_websocket_that_names_no_session_is_one_of_our_own_and_takes_none_of_mcp() -> None:
+    with TestClient(create_app(settings(max_mcp_sessions=2))) as client, ExitStack() as stack:
+        for _ in range(4):
+            socket = stack.enter_context(client.websocket_connect("/ws?session_id="))
+            socket.send_json({"type": "reset", "data": {"seed": 1}})
+            assert socket.receive_json()["type"] == "observation"
+        assert "result" in client.post("/mcp", json=CREATE).json()
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/ws?session_id={}"])
+def test_a_websocket_of_mcp_that_says_nothing_is_ended(path: str) -> None:
+    with TestClient(create_app(settings(websocket_idle_s=0.01))) as client:
+        name = client.post("/mcp", json=CREATE).json()["result"]["session_id"]
+        with client.websocket_connect(path.format(name)) as socket:
+            assert socket.receive()["type"] == "websocket.close"
+
+
+def test_one_clients_slow_resets_leave_threads_to_the_websockets_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go, reset = threading.Event(), Episode.reset
+
+    def slow_reset(episode: Episode, seed: int) -> None:
+        assert seed != SLOW or let_go.wait(TIMEOUT_S)
+        reset(episode, seed)
+
+    with visitors_of(create_app(settings())) as visitor, ExitStack() as stack:
+        greedy = [stack.enter_context(visitor("192.0.2.1").websocket_connect("/ws")) for _ in range(40)]
+        honest = stack.enter_context(visitor("192.0.2.2").websocket_connect("/ws"))
+        monkeypatch.setattr(Episode, "reset", slow_reset)
+        for socket in greedy:
+            socket.send_json({"type": "reset", "data": {"seed": SLOW}})
+        seen: list[str] = []
+
+        def play() -> None:
+            honest.send_json({"type": "reset", "data": {"seed": 1}})
+            seen.append(honest.receive_json()["type"])
+
+        playing = threading.Thread(target=play)
+        playing.start()
+        playing.join(TIMEOUT_S / 2)
+        meanwhile = list(seen)
+        let_go.set()
+        playing.join(TIMEOUT_S)
+        assert [socket.receive_json()["type"] for socket in greedy] == ["observation"] * 40
+    assert meanwhile == ["observation"]
 
 
 @pytest.fixture

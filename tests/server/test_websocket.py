@@ -17,6 +17,7 @@ from llmserve_env.engine.deployment import MAX_RUNNING
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server.application import create_app
+from llmserve_env.server.errors import MAX_PROBLEMS
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from tests.server.conftest import settings
 from tests.server.running import RunningServer
@@ -160,6 +161,11 @@ def test_bad_messages_are_answered_and_the_session_goes_on(client: TestClient) -
         refused = say(socket, "step", batch_cap=0)["data"]
         assert f"from 1 to {MAX_RUNNING}" in str(refused["errors"])
         assert say(socket, "step")["data"]["observation"]["step_index"] == 1
+        for text in ('{"type": "step", "data": {"batch_cap": ' + "9" * 5_000 + "}}", "[" * 30_000):
+            socket.send_text(text)
+            assert socket.receive_json()["data"]["code"] == "INVALID_JSON"
+        assert len(say(socket, "step", **{f"knob {n}": 1 for n in range(500)})["data"]["errors"]) == MAX_PROBLEMS
+        assert say(socket, "step")["data"]["observation"]["step_index"] == 2
 
 
 def test_a_step_before_any_reset_starts_the_first_task(client: TestClient) -> None:
