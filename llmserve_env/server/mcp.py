@@ -52,9 +52,14 @@ def _problem(request: Any) -> dict[str, Any] | None:
 def ended_when_idle(receive: Receive, limit_s: float) -> Receive:
     """A WebSocket's `receive` that reports the end of the connection when no message has come for so long."""
 
+    has_begun = False
+
     async def receive_or_end() -> Message:
+        nonlocal has_begun
+        # The first message is the handshake.
+        allowed_s, has_begun = limit_s if has_begun else None, True
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(allowed_s):
                 return await receive()
         except TimeoutError:
             return {"type": "websocket.disconnect", "code": GOING_AWAY}

@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from llmserve_env.env.episode import Episode
 from llmserve_env.server.application import create_app
 from tests.server.conftest import settings
-from tests.server.test_owners import visitors_of
 
 CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
-SLOW = 4_000_000_000
-"""The seed of resets that take as long as the test lets them."""
-TIMEOUT_S = 60.0
 
 
 @pytest.mark.parametrize(
@@ -84,35 +79,6 @@ def test_a_websocket_of_mcp_that_says_nothing_is_ended(path: str) -> None:
         name = client.post("/mcp", json=CREATE).json()["result"]["session_id"]
         with client.websocket_connect(path.format(name)) as socket:
             assert socket.receive()["type"] == "websocket.close"
-
-
-def test_one_clients_slow_resets_leave_threads_to_the_websockets_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go, reset = threading.Event(), Episode.reset
-
-    def slow_reset(episode: Episode, seed: int) -> None:
-        assert seed != SLOW or let_go.wait(TIMEOUT_S)
-        reset(episode, seed)
-
-    with visitors_of(create_app(settings())) as visitor, ExitStack() as stack:
-        greedy = [stack.enter_context(visitor("192.0.2.1").websocket_connect("/ws")) for _ in range(40)]
-        honest = stack.enter_context(visitor("192.0.2.2").websocket_connect("/ws"))
-        monkeypatch.setattr(Episode, "reset", slow_reset)
-        for socket in greedy:
-            socket.send_json({"type": "reset", "data": {"seed": SLOW}})
-        seen: list[str] = []
-
-        def play() -> None:
-            honest.send_json({"type": "reset", "data": {"seed": 1}})
-            seen.append(honest.receive_json()["type"])
-
-        playing = threading.Thread(target=play)
-        playing.start()
-        playing.join(TIMEOUT_S / 2)
-        meanwhile = list(seen)
-        let_go.set()
-        playing.join(TIMEOUT_S)
-        assert [socket.receive_json()["type"] for socket in greedy] == ["observation"] * 40
-    assert meanwhile == ["observation"]
 
 
 @pytest.fixture
