@@ -173,9 +173,13 @@ def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
     while go_on():
         with suppress(OSError):
             one = _connect(port, "127.0.1.10")
-            one.sendall(HANDSHAKE + frame)
+            one.sendall(HANDSHAKE)
             held.append(one)
-            is_refused = b"CAPACITY" in _read_until(one, b'"type"')
+            answer = _read_until(one, b"\r\n\r\n")
+            if b"CAPACITY" not in answer:
+                one.sendall(frame)
+                answer += _read_until(one, b'"type"')
+            is_refused = b"CAPACITY" in answer
             tally["refused" if is_refused else "WebSockets"] += 1
             if is_refused:
                 held.pop().close()
@@ -227,6 +231,43 @@ def dripping_bodies(port: int, go_on: GoOn) -> dict[str, int]:
     return dict(tally)
 
 
+def endless(port: int, go_on: GoOn) -> dict[str, int]:
+    """Headers, trailers, requests and pings without end, on one connection after the other."""
+    get = b"GET / HTTP/1.1\r\nhost: x\r\n"
+    body = b"POST /step HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+    ping = bytes((0x89, 0x80, 0, 0, 0, 0))
+    ways = ((get, b"a: b\r\n"), (get + b"a: ", b"b"), (body, b"a: b\r\n"), (b"", get + b"\r\n"), (HANDSHAKE, ping))
+    tally: Counter[str] = Counter()
+    while go_on():
+        for beginning, more in ways:
+            with suppress(OSError), _connect(port, "127.0.1.14") as one:
+                tally["endless requests"] += 1
+                one.sendall(beginning)
+                if beginning == HANDSHAKE:
+                    one.recv(4096)
+                for _ in range(100):
+                    one.sendall(more * 20_000)
+    return dict(tally)
+
+
+def planners(port: int, go_on: GoOn) -> dict[str, int]:
+    """Let agents that play on copies of the simulator play in one session after the other."""
+
+    def ask(client: httpx.Client, number: int) -> httpx.Response:
+        begun = client.post("/reset", json={"task_id": 3, "seed": number})
+        if begun.status_code != 200:
+            return begun
+        return client.post("/play", json={"session_id": begun.json()["session_id"], "agent": "planner"})
+
+    return _ask_until(port, "127.0.1.15", go_on, ask)
+
+
+def long_logs(port: int, go_on: GoOn) -> dict[str, int]:
+    """Logs with as many mistakes as fit into a body."""
+    log = b'{"task_id": 1, "episode_log": [' + b"{}," * 300_000 + b"{}]}"
+    return _ask_until(port, "127.0.1.16", go_on, lambda client, _: client.post("/grader", content=log))
+
+
 ATTACKS = (
     Attack("resets without end", resets),
     Attack("large episodes", large_episodes),
@@ -241,4 +282,7 @@ ATTACKS = (
     Attack("uploads", uploads),
     Attack("paid baselines", paid_baselines),
     Attack("dripping bodies", dripping_bodies),
+    Attack("what has no end", endless),
+    Attack("planning agents", planners),
+    Attack("logs full of mistakes", long_logs),
 )
