@@ -5,7 +5,6 @@ from __future__ import annotations
 from llmserve_env.engine.fleet import OFF
 from llmserve_env.engine.kernels.compilation import entry_point, kernel, rare_kernel
 from llmserve_env.engine.kernels.fleet import change_fleet, obey_orders, settle_fleet
-from llmserve_env.engine.kernels.jump import find_quiet
 from llmserve_env.engine.kernels.reconfigure import apply_knobs, finish_reload, forget_reload, open_split
 from llmserve_env.engine.kernels.replica import advance_replica
 from llmserve_env.engine.kernels.routing import arrive, hand_over, route
@@ -37,58 +36,22 @@ def next_event(sim):
     return at, kind
 
 
-@kernel
-def is_settled(sim, r, until_ps):
-    """Whether nothing can happen at replica r by `until_ps`."""
-    replica = sim.replicas[r]
-    if replica.end_at_ps < 0:
-        return replica.num_running + replica.num_waiting == 0
-    may_schedule = replica.may_queue and replica.queued_end_at_ps < 0 and replica.free_at_ps < until_ps
-    return replica.done_at_ps > until_ps and not (sim.deployment.async_scheduling and may_schedule)
-
-
-@kernel
-def is_behind(sim, r, at_ps):
-    """Whether replica r has put off iterations that came before `at_ps`; if so it puts them off no longer."""
-    if r < 0 or sim.replicas[r].quiet_until_ps <= at_ps or is_settled(sim, r, at_ps):
-        return False
-    sim.replicas[r].quiet_until_ps = 0
-    return True
-
-
 @rare_kernel
 def wake_all(sim):
-    """Let no replica put off its iterations, because what it does may have changed.
+    """Have every replica looked at next, because what it does may have changed.
 
     Those beyond the last one that is not OFF need no look until the fleet changes again.
     """
     environment = sim.environment
     environment.num_active = sim.replicas.shape[0]
     for r in range(sim.replicas.shape[0]):
-        sim.replicas[r].quiet_until_ps = 0
+        sim.replicas[r].due_at_ps = 0
     while (
         sim.deployment.num_pools > 0
         and environment.num_active > 0
         and sim.replicas[environment.num_active - 1].life.state == OFF
     ):
         environment.num_active -= 1
-
-
-@kernel
-def is_quiet(sim, r, at_ps, kind, until_ps):
-    """Whether replica r can be left alone until the next event: nothing happens there, or nothing that matters to it.
-
-    A router only reads which replicas serve and how many requests they have.
-    """
-    replica = sim.replicas[r]
-    is_routed = at_ps < until_ps and kind >= HANDOFF
-    if is_routed and replica.quiet_until_ps > at_ps:
-        return True
-    if replica.end_at_ps < 0 and replica.num_running + replica.num_waiting == 0:
-        # Until a request is sent here, which ends the quiet.
-        replica.quiet_until_ps = NEVER_PS
-        return True
-    return is_settled(sim, r, min(at_ps, until_ps))
 
 
 @entry_point
@@ -132,13 +95,15 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
             is_split = 1 if environment.split == SPLIT_UP or sim.deployment.has_prefill_pool else 0
             for is_prefill in range(is_split, -1, -1):
                 at, kind = next_event(sim)
+                # A router only reads which replicas serve and how many requests they have.
+                may_rest = behind < 0 and at < until and kind >= HANDOFF
                 if is_prefill or environment.split != SPLIT_UP or kind != ARRIVAL or at >= until:
+                    stop_at = min(at, until)
                     for r in range(first, stop):
-                        is_next = not is_split or sim.replicas[r].is_prefill == is_prefill
-                        if is_next and not is_quiet(sim, r, at, kind, until):
-                            advance_replica(sim, r, min(at, until))
-                            if behind < 0:
-                                find_quiet(sim, r)
+                        replica = sim.replicas[r]
+                        is_due = replica.due_at_ps <= stop_at or (replica.is_resting and not may_rest)
+                        if is_due and (not is_split or replica.is_prefill == is_prefill):
+                            advance_replica(sim, r, stop_at, may_rest)
             if at >= until:
                 break
             if kind >= HANDOFF:
@@ -146,7 +111,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
                 r = behind
                 if behind < 0:
                     r = route(sim, q, at, -1)
-                    if is_behind(sim, r, at):
+                    if r >= 0 and sim.replicas[r].is_resting:
                         # It catches up first; where the request goes does not change by that.
                         behind = r
                         continue

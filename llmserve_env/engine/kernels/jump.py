@@ -78,43 +78,37 @@ def series(deployment, replica):
 
 
 @kernel
-def find_quiet(sim, r):
-    """Note until when replica r only decodes: nothing that a router reads of it can change before.
+def rest(sim, r, until_ps, first, gpu, growth, most):
+    """Let replica r put off its next iterations beyond `until_ps`, if nothing that a router reads of it can change.
 
-    Its iterations may then wait until somebody asks, and be done in one jump; with a router of many replicas that
-    saves most of the work.
+    Only a request that comes or finishes does that. False when something happens by then.
     """
     deployment, replica = sim.deployment, sim.replicas[r]
-    replica.quiet_until_ps = 0
-    n = replica.num_running
-    is_decoding = replica.end_at_ps >= 0 and replica.num_plain == n and replica.num_waiting == 0
-    if deployment.async_scheduling or not is_decoding or not can_jump(deployment, sim.environment, replica):
-        return
-    gpu, growth, most = series(deployment, replica)
-    launch = lead = output = 0
-    if deployment.has_host:
-        launch, lead = host_ps(deployment, n, 0, n, 0)
-        output = output_ps(deployment, n)
-        if lead + gpu < launch:
-            return
-    # The executing iteration is one of those that `most` counts, and what it holds is taken already.
-    spare = (replica.num_blocks - replica.used_blocks) // n << deployment.block_shift
-    count = min(most - 1, spare)
-    if count > 0:
-        replica.quiet_until_ps = replica.done_at_ps + total_ps(lead + gpu + output, growth, count)
+    spare = (replica.num_blocks - replica.used_blocks) // replica.num_running << deployment.block_shift
+    due_at_ps = replica.free_at_ps + total_ps(first, growth, min(most, spare))
+    if replica.num_waiting > 0 or due_at_ps <= until_ps:
+        return False
+    replica.due_at_ps = due_at_ps
+    replica.is_resting = 1
+    replica.rest_gpu_ps, replica.rest_growth_ps, replica.rest_iterations = gpu, growth, most
+    return True
 
 
 @kernel
-def jump(sim, r, until_ps):
+def jump(sim, r, until_ps, may_rest):
     """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
 
-    False when the next iteration needs the scheduler.
+    Or put them off, if the replica may rest. False when the next iteration needs the scheduler.
     """
     deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
-    if deployment.async_scheduling or not can_jump(deployment, sim.environment, replica):
+    if replica.is_resting:
+        replica.is_resting = 0
+        gpu, growth, most = replica.rest_gpu_ps, replica.rest_growth_ps, replica.rest_iterations
+    elif deployment.async_scheduling or not can_jump(deployment, sim.environment, replica):
         return False
+    else:
+        gpu, growth, most = series(deployment, replica)
     n, at = replica.num_running, replica.free_at_ps
-    gpu, growth, most = series(deployment, replica)
     launch = lead = output = 0
     if deployment.has_host:
         launch, lead = host_ps(deployment, n, 0, n, 0)
@@ -123,6 +117,8 @@ def jump(sim, r, until_ps):
             # The host binds until the context has grown, so these iterations form no series.
             return False
     first = lead + gpu + output
+    if may_rest and rest(sim, r, until_ps, first, gpu, growth, most):
+        return True
     ended = most_within(first, growth, until_ps - at, most)
     if replica.next_deadline_at_ps < until_ps:
         most = min(most, 1 + most_within(first, growth, replica.next_deadline_at_ps - at - 1, most))

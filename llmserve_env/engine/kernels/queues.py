@@ -47,13 +47,13 @@ def enqueue(sim, r, q, t):
         progress[before].previous = q
     progress[q].status = WAITING
     replica.num_waiting += 1
-    replica.quiet_until_ps = 0
     if progress[q].is_fresh:
         replica.fresh_waiting[k] += 1
     if progress[q].first_token_at_ps < 0 and sim.requests[q].deadline_at_ps < replica.next_deadline_at_ps:
         replica.next_deadline_at_ps = sim.requests[q].deadline_at_ps
-    if replica.end_at_ps < 0 and replica.free_at_ps < t:
-        replica.free_at_ps = t
+    if replica.end_at_ps < 0:
+        replica.free_at_ps = max(replica.free_at_ps, t)
+        replica.due_at_ps = replica.free_at_ps + 1
 
 
 @kernel
