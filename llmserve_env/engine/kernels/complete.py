@@ -8,6 +8,7 @@ from llmserve_env.engine.costs import MAX_SPECULATION_DEPTH
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.decision_log import log_emission, log_finish
 from llmserve_env.engine.kernels.kv_pool import free_blocks, key_decoded, key_full_blocks, request_in
+from llmserve_env.engine.kernels.lanes import ZERO, whole_vectors
 from llmserve_env.engine.kernels.latency import output_ps
 from llmserve_env.engine.kernels.queues import dequeue, insert_handoff
 from llmserve_env.engine.kernels.random import uniform
@@ -76,14 +77,16 @@ def advance_plain(sim, r, plain, iterations, end):
     deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
     known, last = batch.known, batch.last
     is_scheduled = deployment.async_scheduling or plain < replica.num_running
-    finished = 0
-    for i in range(plain):
-        known[i] += iterations
-        finished += known[i] == last[i]
+    finished, stop, more = ZERO, np.int32(plain), np.int32(iterations)
+    for i in range(whole_vectors(plain)):
+        is_in = np.int32(i) < stop
+        after = np.int32(known[i] + (more if is_in else ZERO))
+        finished = np.int32(finished + (is_in and after == last[i]))
+        known[i] = after
     sim.window.output_tokens += plain * iterations
     if deployment.async_scheduling:
         land_tokens(sim, r, plain)
-    i, leaving = 0, finished
+    i, leaving = 0, np.int64(finished)
     while leaving > 0:
         if known[i] == last[i]:
             finish(sim, request_in(batch, i), end, replica.tier)
@@ -95,15 +98,16 @@ def advance_plain(sim, r, plain, iterations, end):
             leaving -= 1
         else:
             i += 1
-    return finished
+    return np.int64(finished)
 
 
 @kernel
 def land_tokens(sim, r, plain):
     """The token in flight of each leading slot has arrived, and may have filled a block."""
     in_flight = sim.replicas[r].batch.in_flight
-    for i in range(plain):
-        in_flight[i] -= 1
+    stop = np.int32(plain)
+    for i in range(whole_vectors(plain)):
+        in_flight[i] -= np.int32(i) < stop
     if sim.deployment.prefix_caching:
         key_decoded(sim, r, plain, -1, 1)
 

@@ -6,12 +6,16 @@ one token per running request, and the attention curve is linear between knots. 
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.kv_pool import key_decoded, use_blocks
-from llmserve_env.engine.kernels.latency import host_ps, iteration_ps, output_ps, segment
+from llmserve_env.engine.kernels.lanes import ZERO, whole_vectors
+from llmserve_env.engine.kernels.latency import host_ps, on_segment, output_ps, segment, without_attention_ps
 from llmserve_env.engine.kernels.launch import activation_bytes
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
+from llmserve_env.engine.kernels.schedule import hold_tokens
 from llmserve_env.engine.layout import MAX_RUNNING, NUM_CURVES
 
 
@@ -67,14 +71,17 @@ def series(deployment, replica):
     """
     n, tier = replica.num_running, replica.tier
     known, last, computed = replica.batch.known, replica.batch.last, replica.batch.computed
-    left, context = last[0] - known[0], n
-    for i in range(n):
-        left = min(left, last[i] - known[i])
-        context += computed[i]
+    left, held_tokens, end = np.int32(last[0] - known[0]), ZERO, np.int32(n)
+    for i in range(whole_vectors(n)):
+        is_in, rest = np.int32(i) < end, np.int32(last[i] - known[i])
+        left = rest if is_in and rest < left else left
+        held_tokens = np.int32(held_tokens + (computed[i] if is_in else ZERO))
+    context = n + np.int64(held_tokens)
     curve = deployment.curves[tier * NUM_CURVES]
     knot = segment(curve, context)
-    most = min(left, (curve[0, knot + 1] - 1 - context) // n + 1)
-    return iteration_ps(deployment, tier, 0, n, n, n, 0, context, 0), curve[2, knot] * n, most
+    most = min(np.int64(left), (curve[0, knot + 1] - 1 - context) // n + 1)
+    gpu = without_attention_ps(deployment, tier, n, n, 0) + on_segment(curve, knot, context)
+    return gpu, curve[2, knot] * n, most
 
 
 @kernel
@@ -202,8 +209,9 @@ def jump_behind(sim, r, until_ps):
     if count > 1:
         count_series(window, n, pace, pace_growth, count - 1)
     known = replica.batch.known
-    for i in range(n):
-        known[i] += count
+    end, more = np.int32(n), np.int32(count)
+    for i in range(whole_vectors(n)):
+        known[i] += more if np.int32(i) < end else ZERO
     window.output_tokens += n * count
     ready += total_ps(pace, pace_growth, count - 1)
     last_gpu = gpu + growth * (count - 1)
@@ -237,12 +245,7 @@ def hold_more(sim, r, n, count):
             needed += max(((computed[i] + count + mask) >> shift) - held[i], 0)
         if needed > spare:
             return False
-    grown = 0
-    for i in range(n):
-        computed[i] += count
-        needed = max((computed[i] + mask) >> shift, held[i])
-        grown += needed - held[i]
-        held[i] = needed
+    grown = hold_tokens(deployment, replica.batch, n, count)
     if grown > 0:
         use_blocks(sim, r, grown)
     if deployment.prefix_caching:

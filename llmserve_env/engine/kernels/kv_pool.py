@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
+from llmserve_env.engine.kernels.lanes import ZERO, whole_vectors
 from llmserve_env.engine.kernels.prefix_cache import enter, release, release_run, take_blocks
 from llmserve_env.engine.layout import EVERY_BLOCK
 
@@ -94,21 +95,38 @@ def key_decoded(sim, r, slots, first, count):
 
     The first of these iterations fills blocks up to `first` tokens beyond the known ones.
     """
-    replica, batch, shift = sim.replicas[r], sim.replicas[r].batch, sim.deployment.block_shift
+    batch, shift = sim.replicas[r].batch, sim.deployment.block_shift
     known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
-    if replica.num_tracked > 0:
-        num_filled = 0
-        for i in range(slots):
-            num_filled += (known[i] + first + count - 1) >> shift > keyed[i]
-        if num_filled > 0:
-            for tokens in range(first, first + count):
-                for i in range(slots):
-                    is_filled = (known[i] + tokens) >> shift > keyed[i]
-                    if is_filled and shared[i] == EVERY_BLOCK and not is_ending(batch, i):
-                        key_full_blocks(sim, r, i, known[i] + tokens)
-    for i in range(slots):
-        if shared[i] != EVERY_BLOCK:
-            keyed[i] = max(keyed[i], (known[i] + first + count - 1) >> shift)
+    num_filled, stop, more = ZERO, np.int32(slots), np.int32(first + count - 1)
+    narrow_shift = np.int32(shift & 31)
+    for i in range(whole_vectors(slots)):
+        full = np.int32(np.int32(known[i] + more) >> narrow_shift)
+        is_filled = np.int32(i) < stop and full > keyed[i]
+        is_tracked = shared[i] == EVERY_BLOCK
+        num_filled = np.int32(num_filled + (is_filled and is_tracked))
+        keyed[i] = full if is_filled and not is_tracked else keyed[i]
+    if num_filled > 0:
+        key_tracked(sim, r, slots, first, count, np.int64(num_filled))
+
+
+@rare_kernel
+def key_tracked(sim, r, slots, first, count, num_filled):
+    """Enter the keys of the blocks that `num_filled` of these slots fill, in order of iterations, then of slots."""
+    batch, shift = sim.replicas[r].batch, sim.deployment.block_shift
+    known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
+    last, step = first + count - 1, first
+    if num_filled == 1:
+        step = last
+    while step <= last:
+        left = num_filled
+        i = 0
+        while left > 0 and i < slots:
+            if shared[i] == EVERY_BLOCK and (known[i] + last) >> shift > keyed[i]:
+                left -= 1
+                if (known[i] + step) >> shift > keyed[i] and not is_ending(batch, i):
+                    key_full_blocks(sim, r, i, known[i] + step)
+            i += 1
+        step += 1
 
 
 @rare_kernel

@@ -9,15 +9,20 @@ from llmserve_env.engine.tiers import NUM_TIERS
 
 @kernel
 def segment(curve, x):
-    """Index of the last knot at or below x (the first one for smaller x)."""
-    low, high = 0, curve.shape[1] - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if curve[0, middle] <= x:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """Index of the last knot at or below x (the first one for smaller x).
+
+    Counted over all knots: a search would branch where the processor cannot foresee it.
+    """
+    at_or_below = 0
+    for i in range(curve.shape[1]):
+        at_or_below += curve[0, i] <= x
+    return max(at_or_below - 1, 0)
+
+
+@kernel
+def on_segment(curve, i, x):
+    """Value of a curve at x > 0, beyond its knot i."""
+    return curve[1, i] + curve[2, i] * (x - curve[0, i])
 
 
 @kernel
@@ -25,8 +30,7 @@ def evaluate(curve, x):
     """Value of a piecewise-linear curve; 0 at 0."""
     if x == 0:
         return 0
-    i = segment(curve, x)
-    return curve[1, i] + curve[2, i] * (x - curve[0, i])
+    return on_segment(curve, segment(curve, x), x)
 
 
 @rare_kernel
@@ -42,24 +46,32 @@ def draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens
 
 
 @kernel
-def iteration_ps(
-    deployment, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs
-):
-    """The cost model of docs/engine.md."""
+def without_attention_ps(deployment, tier, sequences, decode_tokens, prefill_tokens):
+    """What an iteration costs besides attention and the draft model."""
     constants = deployment.tier_constants
-    time = (
+    return (
         constants[tier, 0]
         + constants[tier, 1] * sequences
         + constants[tier, 2] * decode_tokens
         + constants[tier, 3] * prefill_tokens
+        + deployment.gemm[tier, decode_tokens + prefill_tokens]
+        + deployment.sampling_constants[0]
+        + deployment.sampling_constants[1] * sequences
     )
-    time += deployment.gemm[tier, decode_tokens + prefill_tokens]
+
+
+@kernel
+def iteration_ps(
+    deployment, tier, depth, sequences, decode_sequences, decode_tokens, prefill_tokens, context_tokens, pairs
+):
+    """The cost model of docs/engine.md."""
+    time = without_attention_ps(deployment, tier, sequences, decode_tokens, prefill_tokens)
     time += evaluate(deployment.curves[tier * NUM_CURVES + depth], context_tokens)
     if pairs > 0:
         time += evaluate(deployment.curves[tier * NUM_CURVES + PREFILL_CURVE], pairs)
     if depth > 0:
         time += draft_ps(deployment, depth, decode_sequences, context_tokens, prefill_tokens)
-    return time + deployment.sampling_constants[0] + deployment.sampling_constants[1] * sequences
+    return time
 
 
 @kernel

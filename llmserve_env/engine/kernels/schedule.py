@@ -6,17 +6,19 @@ There is no decode phase and no prefill phase: a request's computed tokens catch
 
 from __future__ import annotations
 
+import numpy as np
+
 from llmserve_env.engine.kernels.admission import admit
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.kv_pool import (
     blocks_for,
     grow,
-    is_ending,
     key_decoded,
     lookahead_tokens,
     set_pool_size,
     use_blocks,
 )
+from llmserve_env.engine.kernels.lanes import ZERO, whole_vectors
 from llmserve_env.engine.kernels.launch import launch
 from llmserve_env.engine.kernels.prefix_cache import resize_cache
 from llmserve_env.engine.kernels.slots import abandon_expired, place, preempt, victim_slot
@@ -98,26 +100,43 @@ def plain_decodes(sim, r):
 def has_drafts_in_flight(replica):
     """Whether some running request has more than one token in flight."""
     in_flight = replica.batch.in_flight
-    most = 0
-    for i in range(replica.num_running):
-        most = max(most, in_flight[i])
+    most, stop = ZERO, np.int32(replica.num_running)
+    for i in range(whole_vectors(replica.num_running)):
+        most = in_flight[i] if np.int32(i) < stop and in_flight[i] > most else most
     return most > 1
+
+
+@kernel
+def hold_tokens(deployment, batch, slots, count):
+    """Let each of the leading slots compute and hold `count` more tokens. Returns the blocks they need."""
+    computed, held = batch.computed, batch.held_blocks
+    mask, shift = np.int32(deployment.block_tokens - 1), np.int32(deployment.block_shift & 31)
+    grown, stop, more = ZERO, np.int32(slots), np.int32(count)
+    for i in range(whole_vectors(slots)):
+        is_in = np.int32(i) < stop
+        after = np.int32(computed[i] + (more if is_in else ZERO))
+        needed = np.int32(np.int32(after + mask) >> shift)
+        holding = needed if is_in and needed > held[i] else held[i]
+        grown = np.int32(grown + np.int32(holding - held[i]))
+        computed[i] = after
+        held[i] = holding
+    return np.int64(grown)
 
 
 @kernel
 def place_plain(deployment, batch, plain):
     """One token for each of the leading slots. Returns (their context, blocks they need)."""
-    computed, held = batch.computed, batch.held_blocks
-    mask, shift = deployment.block_tokens - 1, deployment.block_shift
-    grown, context = 0, 0
-    for i in range(plain):
-        after = computed[i] + 1
-        needed = max((after + mask) >> shift, held[i])
-        grown += needed - held[i]
-        context += after
-        computed[i] = after
-        held[i] = needed
-    return context, grown
+    grown = hold_tokens(deployment, batch, plain, 1)
+    return context_of(batch, plain), grown
+
+
+@kernel
+def context_of(batch, slots):
+    """Computed tokens of the leading slots."""
+    total, stop = ZERO, np.int32(slots)
+    for i in range(whole_vectors(slots)):
+        total = np.int32(total + (batch.computed[i] if np.int32(i) < stop else ZERO))
+    return np.int64(total)
 
 
 @kernel
@@ -127,19 +146,22 @@ def place_behind(deployment, batch, plain):
     Returns (their number, their context, blocks they need).
     """
     computed, held, in_flight = batch.computed, batch.held_blocks, batch.in_flight
-    mask, shift = deployment.block_tokens - 1, deployment.block_shift
-    scheduled, context, grown = 0, 0, 0
-    for i in range(plain):
-        step = 1 - is_ending(batch, i)
-        after = computed[i] + step
-        needed = max((after + mask) >> shift, held[i])
-        grown += needed - held[i]
-        context += after * step
-        scheduled += step
+    mask, shift = np.int32(deployment.block_tokens - 1), np.int32(deployment.block_shift & 31)
+    scheduled, context, grown, stop = ZERO, ZERO, ZERO, np.int32(plain)
+    for i in range(whole_vectors(plain)):
+        is_in = np.int32(i) < stop
+        is_ending = in_flight[i] > 0 and np.int32(batch.known[i] + 1) >= batch.last[i]
+        is_scheduled = is_in and not is_ending
+        after = np.int32(computed[i] + is_scheduled)
+        needed = np.int32(np.int32(after + mask) >> shift)
+        holding = needed if is_in and needed > held[i] else held[i]
+        grown = np.int32(grown + np.int32(holding - held[i]))
+        context = np.int32(context + (after if is_scheduled else ZERO))
+        scheduled = np.int32(scheduled + is_scheduled)
         computed[i] = after
-        held[i] = needed
-        in_flight[i] += step
-    return scheduled, context, grown
+        held[i] = holding
+        in_flight[i] += is_scheduled
+    return np.int64(scheduled), np.int64(context), np.int64(grown)
 
 
 @kernel
