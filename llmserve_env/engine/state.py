@@ -213,6 +213,16 @@ def new_state(
     )
 
 
+def pending_progress() -> Array:
+    """One record of a request that has not arrived."""
+    row = records((1,), PROGRESS_DTYPE)
+    unset = ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous", "home")
+    for name in unset:
+        row[name] = -1
+    row["is_fresh"] = 1
+    return row
+
+
 def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     """One environment at time zero without requests: what loading an episode copies."""
     state = new_state(deployment, 1, max_requests)
@@ -220,10 +230,7 @@ def pristine_state(deployment: Deployment, max_requests: int) -> EngineState:
     environment["reloading"] = environment["handoff_head"] = -1
     for name, value in zip(NAMES, default_knobs(deployment), strict=True):
         environment[name] = value
-    unset = ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous", "home")
-    for name in unset:
-        state.progress[0][name] = -1
-    state.progress[0]["is_fresh"] = 1
+    bytes_of(state.progress).reshape(-1, PROGRESS_DTYPE.itemsize)[:] = bytes_of(pending_progress())
     replicas = state.replicas[0]
     for name in ("start_at_ps", "end_at_ps", "queued_end_at_ps", "lru_head", "lru_tail", "head", "tail"):
         replicas[name] = -1

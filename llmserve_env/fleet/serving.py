@@ -10,10 +10,12 @@ import numpy as np
 from llmserve_env.arrays import Array
 from llmserve_env.engine.engine import EngineBatch
 from llmserve_env.engine.fleet import ASLEEP, BOOTING, DRAINING, STATE_NAMES, UP, WAKING, FleetOrders
+from llmserve_env.engine.kernels.compilation import machine_code
 from llmserve_env.engine.kernels.ended import ENDED_DTYPE, collect_ended
+from llmserve_env.engine.kernels.giving import give_requests
 from llmserve_env.engine.layout import REQUEST_DTYPE
 from llmserve_env.engine.loading import request_records
-from llmserve_env.engine.state import records
+from llmserve_env.engine.state import pending_progress, records
 from llmserve_env.fleet.backlog import Backlog
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.outcome import PoolOutcome, WindowOutcome
@@ -46,6 +48,9 @@ class EngineServer:
         self._value_usd = np.zeros(room)
         self._open = np.zeros(room, np.int64)
         self._until_ps = np.zeros(1, np.int64)
+        self._blank = pending_progress()
+        self._ended = records((1,), ENDED_DTYPE)
+        self._by_state = np.zeros((len(task.pools), len(STATE_NAMES)), np.int64)
         self.reset()
 
     def reset(self) -> None:
@@ -75,33 +80,29 @@ class EngineServer:
     def _append(self, jobs: range, began_s: float) -> None:
         """Give the engine the window's requests and, spread evenly among them, the admitted jobs."""
         first, stop = self._first[self._window], self._first[self._window + 1]
-        rows, values = self._records[first:stop], self.traffic.value_usd[first:stop]
-        place, given = np.arange(stop - first), rows
-        if jobs:
-            batch = self._job_records(jobs, began_s)
-            place += np.searchsorted(batch["arrival_at_ps"], rows["arrival_at_ps"])
-            is_job = np.ones(len(rows) + len(batch), bool)
-            is_job[place] = False
-            given, worth = records(is_job.shape, REQUEST_DTYPE), np.empty(len(is_job))
-            given[place], given[is_job] = rows, batch
-            worth[place], worth[is_job] = values, self.traffic.jobs.value_usd[jobs.start : jobs.stop]
-            values = worth
-        begin, end = self._rows, self._rows + len(given)
-        self._engine.append(0, given)
-        # A session's home is kept at the row of its first request, which admitted jobs have moved.
-        self._row_of[first:stop] = begin + place
-        roots = rows["session_root"]
-        homes = self._engine.state.requests[0, begin:end]["session_root"]
-        homes[place] = np.where(roots >= 0, self._row_of[roots], -1)
-        self._value_usd[begin:end] = values
-        self._open[self._num_open : self._num_open + len(given)] = np.arange(begin, end)
-        self._num_open += len(given)
-        self._rows = end
+        arguments = (
+            self._engine.state,
+            self._blank,
+            self._records[first:stop],
+            self.traffic.value_usd[first:stop],
+            self._job_records(jobs, began_s),
+            self.traffic.jobs.value_usd[jobs.start : jobs.stop],
+            self._row_of,
+            int(first),
+            self._value_usd,
+            self._open,
+            self._num_open,
+        )
+        given = machine_code(give_requests, *arguments)(*arguments)
+        self._num_open += given - self._rows
+        self._rows = given
 
     def _job_records(self, jobs: range, began_s: float) -> Array:
         """Admitted jobs as requests, spread over the window."""
         source, count = self.traffic.jobs, len(jobs)
         rows = records((count,), REQUEST_DTYPE)
+        if not jobs:
+            return rows
         spread_ps = np.arange(count) * (s_to_ps(self.task.window_s) // count)
         rows["arrival_at_ps"] = s_to_ps(began_s) + spread_ps
         deadline_ps = np.round(source.deadline_s[jobs.start : jobs.stop] * PS_PER_S)
@@ -114,15 +115,23 @@ class EngineServer:
 
     def _outcome(self, now_s: float) -> WindowOutcome:
         """What the window came to."""
-        state, ended = self._engine.state, records((1,), ENDED_DTYPE)
-        limits = (self._ttft_ps, self._tpot_ps)
-        self._num_open = collect_ended(
-            state.requests[0], state.progress[0], self._open, self._num_open, self._value_usd, *limits, ended[0]
+        ended, by_state = self._ended, self._by_state
+        ended.view(np.uint8)[:] = 0
+        arguments = (
+            self._engine.state,
+            self._open,
+            self._num_open,
+            self._value_usd,
+            self._ttft_ps,
+            self._tpot_ps,
+            by_state,
+            ended,
         )
-        judged, finished, met, ttft_met, tpot_met, ttft_ps, tpot_ps, value, late_value, waiting, jobs = ended[0].item()
-        replicas = state.replicas[0]
-        up = replicas["life"]["state"] == UP
-        blocks = replicas["num_blocks"][up].sum()
+        self._num_open = machine_code(collect_ended, *arguments)(*arguments)
+        judged, finished, met, ttft_met, tpot_met, ttft_ps, tpot_ps, value, late_value, waiting, jobs, *fleet = ended[
+            0
+        ].item()
+        output_tokens, running, used_blocks, blocks = fleet
         return WindowOutcome(
             judged=judged,
             met=met,
@@ -133,10 +142,10 @@ class EngineServer:
             tpot_ms=tpot_ps / max(finished, 1) / PS_PER_MS,
             interactive_usd=value,
             batch_usd=late_value,
-            output_tokens=float(state.window[0]["output_tokens"]),
+            output_tokens=float(output_tokens),
             queue=float(waiting),
-            running=float(replicas["num_running"].sum()),
-            kv_use=float(replicas["used_blocks"][up].sum() / blocks) if blocks else 0.0,
+            running=float(running),
+            kv_use=used_blocks / blocks if blocks else 0.0,
             batch_backlog=float(self._backlog.waiting(now_s)),
             batch_running=float(jobs),
             batch_deadline_s=self._backlog.deadline_in_s(now_s),
@@ -152,11 +161,7 @@ class EngineServer:
     def _pool_outcomes(self) -> tuple[PoolOutcome, ...]:
         totals = self._pool_totals()
         gained, self._totals = totals - self._totals, totals
-        life = self._engine.state.replicas[0]["life"]
-        found = np.bincount(
-            life["pool"] * len(STATE_NAMES) + life["state"], minlength=len(self.task.pools) * len(STATE_NAMES)
-        )
-        by_state = found.reshape(-1, len(STATE_NAMES))[:, STATES]
+        by_state = self._by_state[:, STATES]
         seconds = gained[3:] / PS_PER_S
         figures = np.concatenate([by_state.T, gained[:3], seconds]).T.tolist()
         return tuple(PoolOutcome(*row) for row in figures)

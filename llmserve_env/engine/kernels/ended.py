@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmserve_env.engine.kernels.compilation import entry_point
+from llmserve_env.engine.fleet import UP
+from llmserve_env.engine.kernels.compilation import entry_point, kernel
 from llmserve_env.engine.layout import FINISHED, WAITING
 
 ENDED_DTYPE = np.dtype(
@@ -20,18 +21,39 @@ ENDED_DTYPE = np.dtype(
         ("late_value", "f8"),
         ("num_waiting", "i8"),
         ("num_late_open", "i8"),
+        ("output_tokens", "i8"),
+        ("running", "i8"),
+        ("used_blocks", "i8"),
+        ("blocks", "i8"),
     ]
 )
 """Counts of ended requests of the urgent class, sums of their times, and what the kept promises are worth.
 
 The other classes only have a deadline to finish by, their `slo_at_ps`: `late_value` is what those in time are worth,
-and `num_late_open` counts those under way. `num_waiting` counts urgent requests that wait.
+and `num_late_open` counts those under way. `num_waiting` counts urgent requests that wait. The rest is of the
+fleet: all running requests, and KV blocks of the replicas that are UP.
 """
 
 
+@kernel
+def look_at_fleet(state, by_state, out):
+    """Requests and blocks of the replicas, and how many of each pool are in each state."""
+    by_state[:] = 0
+    out.output_tokens = state.window[0].output_tokens
+    for r in range(state.replicas.shape[1]):
+        replica = state.replicas[0, r]
+        by_state[replica.life.pool, replica.life.state] += 1
+        out.running += replica.num_running
+        if replica.life.state == UP:
+            out.used_blocks += replica.used_blocks
+            out.blocks += replica.num_blocks
+
+
 @entry_point
-def collect_ended(requests, progress, open_rows, num_open, value, ttft_ps, tpot_ps, out):
+def collect_ended(state, open_rows, num_open, value, ttft_ps, tpot_ps, by_state, ended):
     """Take the requests that have ended out of the first `num_open` of `open_rows`; returns how many stay."""
+    requests, progress, out = state.requests[0], state.progress[0], ended[0]
+    look_at_fleet(state, by_state, out)
     kept = 0
     for k in range(num_open):
         q = open_rows[k]

@@ -85,6 +85,18 @@ def series(deployment, replica):
 
 
 @kernel
+def next_series(sim, r):
+    """What `series` says of replica r, or said when it began to rest; no iterations where it cannot jump."""
+    deployment, replica = sim.deployment, sim.replicas[r]
+    if replica.is_resting:
+        replica.is_resting = 0
+        return replica.rest_gpu_ps, replica.rest_growth_ps, replica.rest_iterations
+    if deployment.async_scheduling or not can_jump(deployment, sim.environment, replica):
+        return 0, 0, 0
+    return series(deployment, replica)
+
+
+@kernel
 def rest(sim, r, until_ps, first, gpu, growth, most):
     """Let replica r put off its next iterations beyond `until_ps`, if nothing that a router reads of it can change.
 
@@ -108,13 +120,9 @@ def jump(sim, r, until_ps, may_rest):
     Or put them off, if the replica may rest. False when the next iteration needs the scheduler.
     """
     deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
-    if replica.is_resting:
-        replica.is_resting = 0
-        gpu, growth, most = replica.rest_gpu_ps, replica.rest_growth_ps, replica.rest_iterations
-    elif deployment.async_scheduling or not can_jump(deployment, sim.environment, replica):
+    gpu, growth, most = next_series(sim, r)
+    if most == 0:
         return False
-    else:
-        gpu, growth, most = series(deployment, replica)
     n, at = replica.num_running, replica.free_at_ps
     launch = lead = output = 0
     if deployment.has_host:

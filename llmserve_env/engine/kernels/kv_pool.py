@@ -97,36 +97,33 @@ def key_decoded(sim, r, slots, first, count):
     """
     batch, shift = sim.replicas[r].batch, sim.deployment.block_shift
     known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
-    num_filled, stop, more = ZERO, np.int32(slots), np.int32(first + count - 1)
+    num_filled, slot_sum, stop, more = ZERO, ZERO, np.int32(slots), np.int32(first + count - 1)
     narrow_shift = np.int32(shift & 31)
     for i in range(whole_vectors(slots)):
         full = np.int32(np.int32(known[i] + more) >> narrow_shift)
         is_filled = np.int32(i) < stop and full > keyed[i]
         is_tracked = shared[i] == EVERY_BLOCK
         num_filled = np.int32(num_filled + (is_filled and is_tracked))
+        slot_sum = np.int32(slot_sum + (np.int32(i) if is_filled and is_tracked else ZERO))
         keyed[i] = full if is_filled and not is_tracked else keyed[i]
-    if num_filled > 0:
-        key_tracked(sim, r, slots, first, count, np.int64(num_filled))
+    if num_filled == 1:
+        # The sum of one number is that number, which saves the search for the slot.
+        i = np.int64(slot_sum)
+        if not is_ending(batch, i):
+            key_full_blocks(sim, r, i, known[i] + np.int64(more))
+    elif num_filled > 1:
+        key_tracked(sim, r, slots, first, count)
 
 
 @rare_kernel
-def key_tracked(sim, r, slots, first, count, num_filled):
-    """Enter the keys of the blocks that `num_filled` of these slots fill, in order of iterations, then of slots."""
+def key_tracked(sim, r, slots, first, count):
+    """Enter the keys of the blocks that several slots fill, in order of iterations, then of slots."""
     batch, shift = sim.replicas[r].batch, sim.deployment.block_shift
-    known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
-    last, step = first + count - 1, first
-    if num_filled == 1:
-        step = last
-    while step <= last:
-        left = num_filled
-        i = 0
-        while left > 0 and i < slots:
-            if shared[i] == EVERY_BLOCK and (known[i] + last) >> shift > keyed[i]:
-                left -= 1
-                if (known[i] + step) >> shift > keyed[i] and not is_ending(batch, i):
-                    key_full_blocks(sim, r, i, known[i] + step)
-            i += 1
-        step += 1
+    for tokens in range(first, first + count):
+        for i in range(slots):
+            is_filled = (batch.known[i] + tokens) >> shift > batch.keyed_blocks[i]
+            if is_filled and batch.shared_blocks[i] == EVERY_BLOCK and not is_ending(batch, i):
+                key_full_blocks(sim, r, i, batch.known[i] + tokens)
 
 
 @rare_kernel

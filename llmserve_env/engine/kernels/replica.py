@@ -35,11 +35,9 @@ def advance_replica(sim, r, until_ps, may_rest):
             else:
                 complete(sim, r)
                 continue
-        elif replica.num_running + replica.num_waiting == 0:
-            replica.due_at_ps = NEVER_PS
-            return
-        elif replica.free_at_ps >= until_ps:
-            replica.due_at_ps = replica.free_at_ps + 1
+        elif replica.free_at_ps >= until_ps or replica.num_running + replica.num_waiting == 0:
+            is_idle = replica.num_running + replica.num_waiting == 0
+            replica.due_at_ps = NEVER_PS if is_idle else replica.free_at_ps + 1
             return
         elif jump(sim, r, until_ps, may_rest):
             if replica.is_resting:
