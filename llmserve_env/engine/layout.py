@@ -83,6 +83,8 @@ FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
 NUM_LAUNCH_MODES = 3
 """How an iteration is launched, which decides the host's time for it."""
 MAX_KNOTS = 63
+KNOTS_PER_CURVE = MAX_KNOTS + 1
+"""A power of two; the places behind the knots of a curve are filled up with NEVER."""
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
 PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
 """Curves of a tier: decode attention for each speculation depth, then prefill attention."""
@@ -132,7 +134,7 @@ DEPLOYMENT_DTYPE = np.dtype(
         ("tier_constants", "i8", (NUM_TIERS, 4)),
         ("draft_constants", "i8", (2,)),
         ("gemm", "i8", (NUM_TIERS + 1, MAX_TOKEN_BUDGET + 1)),
-        ("curves", "i8", (NUM_TIERS * NUM_CURVES, 3, MAX_KNOTS + 1)),
+        ("curves", "i8", (NUM_TIERS * NUM_CURVES, 3, KNOTS_PER_CURVE)),
     ]
 )
 
@@ -192,6 +194,7 @@ REPLICA_DTYPE = np.dtype(
         ("rest_gpu_ps", "i8"),
         ("rest_growth_ps", "i8"),
         ("rest_iterations", "i8"),
+        ("knot", "i8"),
         ("tier", "i8"),
         ("life", LIFE_DTYPE),
         ("pool_is_stale", "i8"),

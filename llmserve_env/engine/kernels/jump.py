@@ -12,7 +12,7 @@ from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
 from llmserve_env.engine.kernels.complete import advance_plain
 from llmserve_env.engine.kernels.kv_pool import key_decoded, use_blocks
 from llmserve_env.engine.kernels.lanes import ZERO, whole_vectors
-from llmserve_env.engine.kernels.latency import host_ps, on_segment, output_ps, segment, without_attention_ps
+from llmserve_env.engine.kernels.latency import host_ps, on_segment, output_ps, segment_near, without_attention_ps
 from llmserve_env.engine.kernels.launch import activation_bytes
 from llmserve_env.engine.kernels.recording import count_gaps, gap_bin
 from llmserve_env.engine.kernels.schedule import hold_tokens
@@ -78,7 +78,7 @@ def series(deployment, replica):
         held_tokens = np.int32(held_tokens + (computed[i] if is_in else ZERO))
     context = n + np.int64(held_tokens)
     curve = deployment.curves[tier * NUM_CURVES]
-    knot = segment(curve, context)
+    knot = replica.knot = segment_near(curve, context, replica.knot)
     most = min(np.int64(left), (curve[0, knot + 1] - 1 - context) // n + 1)
     gpu = without_attention_ps(deployment, tier, n, n, 0) + on_segment(curve, knot, context)
     return gpu, curve[2, knot] * n, most

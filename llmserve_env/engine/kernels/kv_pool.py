@@ -97,8 +97,13 @@ def key_decoded(sim, r, slots, first, count):
     """
     batch, shift = sim.replicas[r].batch, sim.deployment.block_shift
     known, keyed, shared = batch.known, batch.keyed_blocks, batch.shared_blocks
-    num_filled, slot_sum, stop, more = ZERO, ZERO, np.int32(slots), np.int32(first + count - 1)
-    narrow_shift = np.int32(shift & 31)
+    stop, more, narrow_shift = np.int32(slots), np.int32(first + count - 1), np.int32(shift & 31)
+    if sim.replicas[r].num_tracked == 0:
+        for i in range(whole_vectors(slots)):
+            full = np.int32(np.int32(known[i] + more) >> narrow_shift)
+            keyed[i] = full if np.int32(i) < stop and full > keyed[i] else keyed[i]
+        return
+    num_filled, slot_sum = ZERO, ZERO
     for i in range(whole_vectors(slots)):
         full = np.int32(np.int32(known[i] + more) >> narrow_shift)
         is_filled = np.int32(i) < stop and full > keyed[i]

@@ -15,10 +15,12 @@ from llmserve_env.engine.kernels.compilation import kernel
 LANES = 1 if config.DISABLE_JIT else 64
 """Slots at a time: four vectors of the widest registers, as many as LLVM takes per round. Interpreted, one."""
 
+FEW = 8
+"""Fewer slots than these are worked off faster one by one."""
 ZERO = np.int32(0)
 
 
 @kernel
 def whole_vectors(slots):
     """The number of slots to loop over for the leading `slots`; it never exceeds the room of a row."""
-    return (slots + LANES - 1) & ~(LANES - 1)
+    return slots if slots < FEW else (slots + LANES - 1) & ~(LANES - 1)

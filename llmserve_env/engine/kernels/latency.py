@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmserve_env.engine.kernels.compilation import kernel, rare_kernel
-from llmserve_env.engine.layout import FULL_GRAPH, NO_GRAPH, NUM_CURVES, PIECEWISE_GRAPH, PREFILL_CURVE
+from llmserve_env.engine.layout import FULL_GRAPH, KNOTS_PER_CURVE, NO_GRAPH, NUM_CURVES, PIECEWISE_GRAPH, PREFILL_CURVE
 from llmserve_env.engine.tiers import NUM_TIERS
 
 
@@ -11,12 +11,19 @@ from llmserve_env.engine.tiers import NUM_TIERS
 def segment(curve, x):
     """Index of the last knot at or below x (the first one for smaller x).
 
-    Counted over all knots: a search would branch where the processor cannot foresee it.
+    In halves, without branches: which half it is cannot be foreseen by a processor.
     """
-    at_or_below = 0
-    for i in range(curve.shape[1]):
-        at_or_below += curve[0, i] <= x
-    return max(at_or_below - 1, 0)
+    low, step = 0, KNOTS_PER_CURVE >> 1
+    while step > 0:
+        low += step if curve[0, low + step] <= x else 0
+        step >>= 1
+    return low
+
+
+@kernel
+def segment_near(curve, x, guess):
+    """The same where it is likely to be `guess`."""
+    return guess if curve[0, guess] <= x < curve[0, guess + 1] else segment(curve, x)
 
 
 @kernel

@@ -100,9 +100,9 @@ def plain_decodes(sim, r):
 def has_drafts_in_flight(replica):
     """Whether some running request has more than one token in flight."""
     in_flight = replica.batch.in_flight
-    most, stop = ZERO, np.int32(replica.num_running)
-    for i in range(whole_vectors(replica.num_running)):
-        most = in_flight[i] if np.int32(i) < stop and in_flight[i] > most else most
+    most = 0
+    for i in range(replica.num_running):
+        most = max(most, in_flight[i])
     return most > 1
 
 
