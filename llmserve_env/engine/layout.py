@@ -37,8 +37,7 @@ SLOT_FIELDS = (
 BATCH_DTYPE = np.dtype(
     [
         *((name, "i4", (SLOTS_PER_ROW,)) for name in SLOT_FIELDS),
-        ("executing", ITERATION_DTYPE),
-        ("queued", ITERATION_DTYPE),
+        *((name, ITERATION_DTYPE) for name in ("executing", "queued")),
     ]
 )
 """The running batch: one slot per request, in the order of admission.
@@ -82,9 +81,8 @@ ITL_UNIT_SHIFT = 20
 FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
 NUM_LAUNCH_MODES = 3
 """How an iteration is launched, which decides the host's time for it."""
-MAX_KNOTS = 63
-KNOTS_PER_CURVE = MAX_KNOTS + 1
-"""A power of two; the places behind the knots of a curve are filled up with NEVER."""
+KNOTS_PER_CURVE = 64
+"""A power of two, of which the last place and those behind the knots of a curve hold NEVER."""
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
 PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
 """Curves of a tier: decode attention for each speculation depth, then prefill attention."""

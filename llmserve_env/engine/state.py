@@ -19,7 +19,7 @@ from llmserve_env.engine.layout import (
     DEPLOYMENT_DTYPE,
     ENTRY_DTYPE,
     ENVIRONMENT_DTYPE,
-    MAX_KNOTS,
+    KNOTS_PER_CURVE,
     PROGRESS_DTYPE,
     REPLICA_DTYPE,
     REQUEST_DTYPE,
@@ -135,7 +135,7 @@ def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dic
         ],
         "draft_constants": (draft.overhead_ps, draft.per_context_token_ps),
         "gemm": [_dense(curve, MAX_TOKEN_BUDGET + 1) for curve in (*(tier.gemm for tier in tiers), draft.gemm)],
-        "curves": [_segments(curve, MAX_KNOTS + 1) for curve in attention_curves],
+        "curves": [_segments(curve, KNOTS_PER_CURVE) for curve in attention_curves],
     }
 
 
