@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -72,8 +72,15 @@ class Threads(Runner):
             indices = {pool.submit(work, item): index for index, item in enumerate(items)}
             try:
                 for future in as_completed(indices):
+                    if future.exception() is not None:
+                        break
                     yield indices[future], future.result()
             finally:
                 # After an error, pieces that have not begun are dropped; the pool still waits for those that have.
                 for future in indices:
                     future.cancel()
+            wait(indices)
+            for future in indices:
+                # Of several errors, that of the first piece: which thread was faster does not matter.
+                if not future.cancelled():
+                    future.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,6 +59,19 @@ def test_an_error_of_a_piece_comes_through() -> None:
     with pytest.raises(ValueError, match="piece 1 failed"):
         Threads(2, counts).map(work, range(4))
     assert counts.finished < counts.expected
+
+
+def test_of_several_errors_that_of_the_first_piece_comes_through() -> None:
+    later_has_begun = threading.Event()
+
+    def work(n: int) -> int:
+        if n == 0:
+            later_has_begun.wait()
+        later_has_begun.set()
+        raise ValueError(f"piece {n} failed")
+
+    with pytest.raises(ValueError, match="piece 0 failed"):
+        Threads(2).map(work, range(6))
 
 
 def findings(task: Task, runner: Runner) -> tuple[object, ...]:

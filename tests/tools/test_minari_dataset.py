@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from llmserve_env.gym_envs.single import LLMServeGymEnv
+from llmserve_env.tasks.catalog import load_task
 from tools.minari_dataset import main
 
 minari = pytest.importorskip("minari", reason="needs minari: pip install 'minari[hdf5]'")
@@ -21,7 +22,7 @@ def test_a_dataset_holds_the_episodes_as_the_environment_plays_them(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     assert main(["--task", "static_workload", "--agent", "tuned", "random", "--episodes", "1"]) == 0
     assert "2 episodes, 400 steps" in capsys.readouterr().out
-    dataset = minari.load_dataset("llmserve/static_workload/tuned-random-v1")
+    dataset = minari.load_dataset(f"llmserve/static_workload/tuned-random-v{load_task('static_workload').version}")
     episode, env = dataset[0], LLMServeGymEnv("static_workload")
     observation, _ = env.reset(seed=1_000_000)
     np.testing.assert_array_equal(episode.observations[0], observation)
