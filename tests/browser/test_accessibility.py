@@ -18,6 +18,7 @@ LOOKS = pytest.mark.parametrize(
     ids=["desktop-light", "desktop-dark", "phone-light", "phone-dark"],
 )
 SIZES = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+LEAST_CHART_PX = 65
 IS_BLANK = """canvas => {
   const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   return pixels.every((value) => value === 0);
@@ -92,6 +93,13 @@ def test_charts_and_controls_are_in_sight_together(browser: Browser, address: st
 def test_nothing_is_cut_off_at_any_width(browser: Browser, address: str, width: int) -> None:
     page = visit(browser, address, MOMENT, {"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 700), (1100, 720), (1366, 768), (1280, 850), (1280, 870)])
+def test_no_chart_is_squashed_in_any_window(browser: Browser, address: str, width: int, height: int) -> None:
+    page = visit(browser, address, MOMENT, {"width": width, "height": height})
+    heights = page.eval_on_selector_all("#charts canvas", "all => all.map((one) => one.clientHeight)")
+    assert min(heights) >= LEAST_CHART_PX
 
 
 def test_no_chart_is_empty_in_any_group(browser: Browser, address: str) -> None:
