@@ -63,8 +63,7 @@ def free_blocks(sim, r, slot):
         replica.num_keyless += held - keyed
         if keyed > shared:
             release_run(sim, r, keyed - shared)
-        for j in range(shared - 1, -1, -1):
-            release(sim, r, np.int64(sim.block_table[r, batch.table_row[slot], j]))
+        release(sim, r, np.int64(batch.table_row[slot]), shared)
         replica.num_tracked -= batch.shared_blocks[slot] == EVERY_BLOCK
     else:
         replica.used_blocks -= held

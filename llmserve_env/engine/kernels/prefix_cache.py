@@ -26,26 +26,30 @@ def shared_blocks(sim, q):
     return np.int64(sim.requests[q].prefix_blocks) if is_private else EVERY_BLOCK
 
 
-@rare_kernel
-def block_key(sim, q, j):
-    """Key of block j of request q (never NO_KEY)."""
+@kernel
+def stream_of(sim, q, j):
+    """Stream of block j of request q, counted from 1, so that no key is NO_KEY."""
     request = sim.requests[q]
-    stream = request.prefix_stream if j < request.prefix_blocks else request.own_stream
-    return ((stream + 1) << KEY_SHIFT) | j
+    return (request.prefix_stream if j < request.prefix_blocks else request.own_stream) + 1
 
 
-@rare_kernel
+@kernel
+def first_bucket(stream):
+    """Where the blocks of a stream begin, before the number of buckets is taken into account."""
+    mixed = (stream ^ (stream >> 21)) * 0x9E3779B1
+    return mixed ^ (mixed >> 15)
+
+
+@kernel
 def bucket_of(sim, key):
     """Bucket of a key; the number of buckets is a power of two. Blocks of a stream lie side by side in memory."""
-    stream = key >> KEY_SHIFT
-    mixed = (stream ^ (stream >> 21)) * 0x9E3779B1
-    return ((mixed ^ (mixed >> 15)) + (key & ((1 << KEY_SHIFT) - 1))) & (sim.buckets.shape[1] - 1)
+    return (first_bucket(key >> KEY_SHIFT) + (key & ((1 << KEY_SHIFT) - 1))) & (sim.buckets.shape[1] - 1)
 
 
-@rare_kernel
-def lookup(sim, r, key):
+@kernel
+def lookup(sim, r, bucket, key):
     """The entry made first under this key, or -1."""
-    b = np.int64(sim.buckets[r, bucket_of(sim, key)])
+    b = np.int64(sim.buckets[r, bucket & (sim.buckets.shape[1] - 1)])
     while b >= 0 and sim.entries[r, b].key != key:
         b = np.int64(sim.entries[r, b].chain_next)
     return b
@@ -73,7 +77,7 @@ def drop_entry(sim, r, b):
 @rare_kernel
 def enter(sim, r, q, j):
     """Let block j of request q be found, behind earlier blocks of its chain; returns its entry."""
-    key = block_key(sim, q, j)
+    key = (stream_of(sim, q, j) << KEY_SHIFT) | j
     b = new_entry(sim, r)
     entry = sim.entries[r, b]
     entry.key, entry.references, entry.num_blocks, entry.chain_next = key, 1, 1, -1
@@ -156,24 +160,41 @@ def release_run(sim, r, count):
     sim.replicas[r].used_blocks -= count
 
 
-@rare_kernel
-def release(sim, r, b):
-    """Drop one reference of a block; the last one frees it."""
-    entry = sim.entries[r, b]
-    entry.references -= 1
-    if entry.references == 0:
-        append_free(sim, r, b)
-        sim.replicas[r].used_blocks -= 1
+@kernel
+def release(sim, r, table_row, count):
+    """Drop a reference of each of the leading blocks that the block table names, last block first.
+
+    The last reference frees a block. What is counted is kept at hand until the end, which saves half the time.
+    """
+    replica, entries, tail, freed = sim.replicas[r], sim.entries[r], sim.replicas[r].lru_tail, 0
+    for j in range(count - 1, -1, -1):
+        b = np.int64(sim.block_table[r, table_row, j])
+        entries[b].references -= 1
+        if entries[b].references > 0:
+            continue
+        entries[b].older, entries[b].newer = tail, -1
+        if tail < 0:
+            replica.lru_head = b
+        else:
+            entries[tail].newer = b
+        tail = b
+        freed += 1
+    replica.lru_tail = tail
+    replica.used_blocks -= freed
 
 
-@rare_kernel
+@kernel
 def cached_prefix(sim, r, q, known):
     """(hit blocks, how many of them are free); the next slot's row of the block table names them."""
     row = sim.replicas[r].batch.table_row[sim.replicas[r].num_running]
     limit = min((known - 1) >> sim.deployment.block_shift, shared_blocks(sim, q))
     hit, idle = 0, 0
+    stream, bucket, private = -1, 0, sim.requests[q].prefix_blocks
     while hit < limit:
-        b = lookup(sim, r, block_key(sim, q, hit))
+        if hit == 0 or hit == private:
+            stream = stream_of(sim, q, hit)
+            bucket = first_bucket(stream)
+        b = lookup(sim, r, bucket + hit, (stream << KEY_SHIFT) | hit)
         if b < 0:
             break
         idle += sim.entries[r, b].references == 0
@@ -182,15 +203,17 @@ def cached_prefix(sim, r, q, known):
     return hit, idle
 
 
-@rare_kernel
+@kernel
 def take_hits(sim, r, table_row, hit):
     """Reference the hit blocks, which the block table names, for a request being admitted."""
+    taken = 0
     for j in range(hit):
         b = np.int64(sim.block_table[r, table_row, j])
         if sim.entries[r, b].references == 0:
             unlink_free(sim, r, b)
-            sim.replicas[r].used_blocks += 1
+            taken += 1
         sim.entries[r, b].references += 1
+    sim.replicas[r].used_blocks += taken
 
 
 @rare_kernel
