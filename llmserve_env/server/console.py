@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import FastAPI
 from openenv.core.env_server.web_interface import create_web_interface_app
@@ -31,6 +32,11 @@ PAGES = frozenset(
     }
 )
 FOLDERS = ("/web/assets/", "/web/static/", "/web/svelte/", f"{API}heartbeat/")
+JOIN = f"{API}queue/join"
+MAX_VISITORS = 500
+"""Gradio would remember ten thousand, each with a copy of the page's values."""
+MAX_UNREAD = 16
+"""Answers kept for a visitor who reads none; Gradio would keep them all."""
 ACTIONS = frozenset(f"{API}{name}" for name in ("queue/join", "cancel", "reset"))
 
 
@@ -55,6 +61,26 @@ def console_app() -> FastAPI:
     return console
 
 
+def pages_of(console: FastAPI) -> list[Any]:
+    """Gradio's pages within OpenEnv's, which remember no more visitors than are allowed."""
+    mounted: list[Any] = [getattr(route, "app", None) for route in console.routes]
+    pages = [app.get_blocks() for app in mounted if hasattr(app, "get_blocks")]
+    for page in pages:
+        page.state_holder.capacity = MAX_VISITORS
+        page._queue.pending_messages_per_session.max_size = MAX_VISITORS
+    return pages
+
+
+def forget_unread(page: Any) -> None:
+    """Drop the oldest answers that nobody has fetched."""
+    queue = page._queue
+    for unread in list(queue.pending_messages_per_session.values()):
+        while unread.qsize() > MAX_UNREAD:
+            unread.get_nowait()
+    for visitor in queue.pending_event_ids_session.keys() - queue.pending_messages_per_session.keys():
+        del queue.pending_event_ids_session[visitor]
+
+
 class Console:
     """The page, built when its first visitor comes: it takes seconds that the start of the server should not wait for.
 
@@ -65,6 +91,7 @@ class Console:
         self._service = service
         self._lifetime: asyncio.Task[None] | None = None
         self._built: asyncio.Future[FastAPI] | None = None
+        self.pages: list[Any] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -76,12 +103,16 @@ class Console:
             self._built = asyncio.get_running_loop().create_future()
             self._lifetime = asyncio.create_task(self._live(self._built))
         console = await asyncio.shield(self._built)
+        if path == JOIN:
+            for page in self.pages:
+                forget_unread(page)
         await console(scope, receive, send)
 
     async def _live(self, built: asyncio.Future[FastAPI]) -> None:
         try:
             console = await asyncio.to_thread(console_app)
             async with console.router.lifespan_context(console):
+                self.pages = pages_of(console)
                 built.set_result(console)
                 await asyncio.Event().wait()
         finally:

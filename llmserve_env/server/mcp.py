@@ -51,7 +51,6 @@ def _problem(request: Any) -> dict[str, Any] | None:
 
 def ended_when_idle(receive: Receive, limit_s: float) -> Receive:
     """A WebSocket's `receive` that reports the end of the connection when no message has come for so long."""
-
     has_begun = False
 
     async def receive_or_end() -> Message:

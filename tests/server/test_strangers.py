@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.server import console
 from llmserve_env.server.application import create_app
+from llmserve_env.server.console import Console
 from tests.server.conftest import settings
 
 CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
@@ -85,6 +88,8 @@ def test_a_websocket_of_mcp_that_says_nothing_is_ended(path: str) -> None:
 def page() -> Any:
     with TestClient(create_app(settings(openenv_console=True))) as client:
         yield client
+    # What Gradio leaves open is noticed here, and not in some later test.
+    gc.collect()
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,33 @@ def test_openenvs_page_takes_no_uploads_and_gives_no_files(page: TestClient, met
 def test_openenvs_page_is_still_there(page: TestClient) -> None:
     assert page.get("/openenv/web/").status_code == 200
     assert page.get("/openenv/web/config").json()["components"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Gradio's own code
+def test_openenvs_page_remembers_few_visitors_and_few_answers_that_they_do_not_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console, "MAX_VISITORS", 5)
+    app = create_app(settings(openenv_console=True))
+    with TestClient(app) as client:
+        functions = client.get("/openenv/web/config").json()["dependencies"]
+        show = next(one["id"] for one in functions if one["api_name"] == "show_state")
+        asked = {"data": [], "fn_index": show, "event_data": None}
+        mounted = [getattr(route, "app", None) for route in app.routes]
+        [page] = next(one for one in mounted if isinstance(one, Console)).pages
+        for visitor in (*(f"visitor {number}" for number in range(12)), *["silent"] * 24):
+            joined = client.post("/openenv/web/gradio_api/queue/join", json={**asked, "session_hash": visitor})
+            assert joined.status_code == 200
+        unread = page._queue.pending_messages_per_session
+        while page._queue.event_ids_to_events:
+            client.get("/health")
+        console.forget_unread(page)
+        assert len(unread) == 5 >= len(page.state_holder.session_data)
+        assert unread["silent"].qsize() == console.MAX_UNREAD
+        assert len(page._queue.pending_event_ids_session) <= 5
+    del app, mounted, page, unread
+    gc.collect()
 
 
 def test_openenvs_web_interface_answers_at_its_standard_paths_and_for_each_visitor_alone(client: TestClient) -> None:
