@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ from llmserve_env.errors import ConfigError, EpisodeStateError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server.episode_memory import EpisodeMemory, HeldEpisode
 from llmserve_env.server.episodes import Episodes, SimulatedEpisodes
+from llmserve_env.server.errors import StoreBusyError
 from llmserve_env.server.schemas import ResetRequest
 from llmserve_env.server.scoring import score_of
 from llmserve_env.server.sessions import new_seed, new_session_id, weights_for
@@ -154,7 +156,9 @@ class LLMServeEnvironment(Environment):
     ) -> ServeObservation:
         """As `reset`, in a thread unless it only draws new traffic and that is quick."""
         if self._is_quick_reset(options.get("task_id")):
-            return self.reset(seed, episode_id, **options)
+            # While the store is locked, for example by its own tidying, a thread waits for it.
+            with suppress(StoreBusyError):
+                return self.reset(seed, episode_id, **options)
         seen: ServeObservation = await self._in_thread(partial(self.reset, seed, episode_id, **options))
         return seen
 
@@ -260,7 +264,12 @@ class LLMServeEnvironment(Environment):
         if self._keep is not None and held is not None and self._episodes.is_durable:
             with held.use() as episode:
                 if episode.step_count:
-                    self._keep(self._episode_id, self._is_chosen_id, episode, self._overrides)
+                    try:
+                        self._keep(self._episode_id, self._is_chosen_id, episode, self._overrides)
+                    except StoreBusyError:
+                        # The caller tries again in a thread, with the same episode.
+                        self._held = held
+                        raise
         return held
 
     def _check_split(self, split: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +16,12 @@ from openenv.core.env_server.http_server import create_fastapi_app
 
 from llmserve_env.client import LLMServeEnv, LlmserveEnv, LLMServeWSEnv
 from llmserve_env.engine.deployment import MAX_RUNNING
+from llmserve_env.env.episode import Episode
 from llmserve_env.errors import EpisodeStateError, InvalidActionError, ServerError, UnknownTaskError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
+from llmserve_env.server import llmserve_environment
 from llmserve_env.server.application import create_app
-from llmserve_env.server.errors import MAX_PROBLEMS
+from llmserve_env.server.errors import MAX_PROBLEMS, StoreBusyError
 from llmserve_env.server.llmserve_environment import LLMServeEnvironment
 from tests.server.conftest import settings
 from tests.server.running import RunningServer
@@ -268,3 +272,26 @@ def test_a_space_has_its_address() -> None:
         assert str(env._http.base_url) == "https://some-org-llm-serve-env.hf.space"
     with pytest.raises(ValueError, match="owner/name"):
         LLMServeEnv.from_hub("nobody")
+
+
+def test_a_reset_waits_in_a_thread_for_a_store_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the store's own tidying makes it for a moment; the episode that ends is stored all the same."""
+    kept: list[tuple[str, int]] = []
+    refused: list[str] = []
+    monkeypatch.setattr(llmserve_environment, "MAX_QUICK_RESET_S", math.inf)
+
+    def keep(episode_id: str, is_chosen_id: bool, episode: Episode, overrides: dict[str, float] | None) -> None:
+        if threading.current_thread() is threading.main_thread():
+            refused.append(episode_id)
+            raise StoreBusyError("another program holds the session store's lock; try again later")
+        kept.append((episode_id, episode.step_count))
+
+    async def play() -> None:
+        environment = LLMServeEnvironment(keep)
+        for episode_id in ("first", "second", "third"):
+            await environment.reset_async(seed=1, episode_id=episode_id, task_id="static_workload")
+            await environment.step_async(ServeAction(batch_cap=64))
+
+    asyncio.run(play())
+    assert kept == [("first", 1), ("second", 1)]
+    assert refused == ["first", "second"]
