@@ -18,7 +18,7 @@ def last_object(text: str) -> dict[str, Any] | None:
     while at >= 0:
         try:
             value, end = _DECODER.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or too many levels
             end = at + 1
         else:
             found = value

@@ -132,6 +132,8 @@ FENCED = """I think about {"batch_cap": 8} first. The queue grows, so:
         ("{'a': 1}", None),
         ("[1, 2]", None),
         ("{" * 5000, None),
+        ('{"a":' * 5000, None),
+        ('{"a": 1} and {"batch_cap": ' + "9" * 5_000 + "}", {"a": 1}),
     ],
 )
 def test_the_last_json_object_of_an_answer_counts(text: str, found: Any) -> None:
