@@ -11,6 +11,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, NoReturn
 
+from starlette.requests import ClientDisconnect
+
 from llmserve_env.server.clients import identify
 from llmserve_env.server.limits import retry_after
 
@@ -28,6 +30,8 @@ REQUEST_ID = re.compile(r"[!-~]{1,100}")
 SMALL_BODY_BYTES = 65_536
 """Enough for anything but a log, and parsed within milliseconds whatever is wrong with it."""
 LOGS_PATH = "/grader"
+CLIENT_GONE = 499
+"""What proxies note for a request whose client went away before it was answered."""
 WORKER_HEADER = "x-worker"
 
 
@@ -91,6 +95,9 @@ class _Exchange:
         except BodyRefusedError as error:
             if not self._has_started:
                 await self._refuse(self._body_status, str(error))
+        except ClientDisconnect:
+            # Nobody is left to be answered.
+            self._status = self._status or CLIENT_GONE
         except Exception:
             log.exception(
                 "unexpected error in %s %s id=%s", self._scope["method"], _shown(self._scope["path"]), self._id

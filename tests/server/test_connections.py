@@ -175,6 +175,16 @@ def test_what_has_no_end_is_cut_off_at_once(server: RunningServer, beginning: by
     assert refused(server, reason) == before + 1
 
 
+def test_a_client_that_goes_away_in_the_middle_of_a_body_is_no_error_of_the_server(server: RunningServer) -> None:
+    with connect(server, "127.0.0.8") as leaving:
+        leaving.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+    metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
+    while 'route="/step",status="499"' not in metrics:
+        metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
+        assert 'status="500"' not in metrics
+    assert "llmserve_errors_total 0.0" in metrics
+
+
 class Wire(asyncio.Transport):
     """The server's end of a connection."""
 
