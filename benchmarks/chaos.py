@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,14 +58,15 @@ class Watch:
         try:
             status = client.get(f"{server.url}/health").status_code
             self.health_s.append(time.perf_counter() - started_s)
-            metrics = client.get(f"{server.url}/metrics").text
         except httpx.HTTPError as error:
             if server.is_up:
                 self.unhealthy.append(type(error).__name__)
             return
         if status != 200:
             self.unhealthy.append(str(status))
-        self._note_errors(metrics)
+        # After a start, all but /health waits for the application to load.
+        with suppress(httpx.HTTPError):
+            self._note_errors(client.get(f"{server.url}/metrics").text)
         self.resident_mb = max(self.resident_mb, server.resident_mb())
         self.disk_mb = max(self.disk_mb, server.disk_mb())
 
