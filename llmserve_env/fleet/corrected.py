@@ -19,7 +19,7 @@ from llmserve_env.fleet.rules.rule import Decisions, RuleBatch
 from llmserve_env.fleet.rules.usual import usual_figures
 from llmserve_env.fleet.task import FleetTask
 
-HISTORY = 8
+HISTORY = 12
 """Readings that the policy sees of each signal."""
 REPLICAS_SHARE = 0.3
 """Correction of 1: so many replicas, as a share of the group's usual number."""

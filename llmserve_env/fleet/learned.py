@@ -60,14 +60,15 @@ def load_corrections(task: FleetTask, folder: Path = WEIGHTS) -> CorrectionNetwo
 class LearnedAgent:
     """The policy on one episode after another."""
 
-    def __init__(self, folder: Path = WEIGHTS) -> None:
-        self._folder = folder
+    def __init__(self, given: CorrectionNetwork | None = None) -> None:
+        """The policy `given`, or the one that ships for the task that is played."""
+        self._given = given
         self._rule: CorrectedRule | None = None
         self._network: CorrectionNetwork | None = None
 
     def reset(self, task: FleetTask) -> None:
         """Begin an episode of a task."""
-        self._network = load_corrections(task, self._folder)
+        self._network = load_corrections(task) if self._given is None else self._given
         self._rule = CorrectedRule(task, self._network.card["rule"], 1)
         takes = self._network.layers[0][0].shape[1]
         if takes != self._rule.num_features:

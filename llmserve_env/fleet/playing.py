@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llmserve_env.fleet.agents import OracleAgent, make_agent
+from llmserve_env.fleet.agents import FleetAgent, OracleAgent, make_agent
 from llmserve_env.fleet.episode import FleetEpisode
 from llmserve_env.fleet.statistics import Estimate, estimate
 from llmserve_env.fleet.task import FleetTask
@@ -37,8 +37,12 @@ class FleetResult:
 
 
 def play(task: FleetTask, name: str, traffic: Traffic) -> FleetResult:
+    """Play one episode to its end with the agent of this name."""
+    return play_agent(task, name, make_agent(name), traffic)
+
+
+def play_agent(task: FleetTask, name: str, agent: FleetAgent, traffic: Traffic) -> FleetResult:
     """Play one episode to its end."""
-    agent = make_agent(name)
     if isinstance(agent, OracleAgent):
         agent.foresee(traffic)
     agent.reset(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -49,6 +49,10 @@ class RateSeries:
             f"{self.name}: {len(self.filled)} of {len(self.rate_rps)} windows ({share:.1%}) have no data and are "
             "filled with straight lines between their neighbours",
         )
+
+    def swung(self, exponent: float) -> RateSeries:
+        """A service that swings less (below 1) or more (above 1) than this one, at the same times."""
+        return replace(self, rate_rps=self.rate_rps**exponent)
 
     def starts(self, half: Half, length_s: float) -> tuple[float, ...]:
         """Starts of the episodes of this length that follow one another in a half of the series."""

@@ -96,19 +96,29 @@ def _misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
     queue = np.log1p(found["waiting"] / decoding) - np.log1p(figures["queue"] / decoding)
     tpot_ms = np.maximum(figures["tpot_ms"], 1.0)
     pace = np.where(figures["tpot_ms"] > 0.0, np.log(found["tpot_s"] * 1e3) - np.log(tpot_ms), 0.0)
-    return float(np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2))
+    misfit = np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2)
+    if flow.is_split:
+        misfit += np.mean(_prefill_errors(figures["ttft_ms"], found["wait_s"]) ** 2)
+    return float(misfit)
+
+
+def _prefill_errors(ttft_ms: Array, wait_s: Array) -> Array:
+    """Of the time to the first token, which alone shows how busy prefilling replicas are."""
+    unloaded_s = np.quantile(ttft_ms[ttft_ms > 0.0], 0.05) / 1e3
+    return np.where(ttft_ms > 0.0, np.log(unloaded_s + wait_s) - np.log(np.maximum(ttft_ms / 1e3, unloaded_s)), 0.0)
 
 
 def fit(task: FleetTask, recording: Recording, seed: int = 0) -> Calibration:
     """Constants by random search around the best so far, then the curves that go with them."""
     is_split = any(pool.role == "prefill" for pool in task.pools)
+    fitted = (*FITTED, "chance_s") if is_split else FITTED
     rng = np.random.default_rng(seed)
     best = Flow(0.015, 3e-4, 3e-5, 1e-6, min(200.0, task.replica.max_running), is_split)
     misfit = _misfit(task, recording, best)
     for trial in range(TRIALS):
         reach = 0.6 * 0.992**trial
-        moves = np.exp(reach * rng.standard_normal(len(FITTED)) * (rng.random(len(FITTED)) < 0.5))
-        moved = {name: getattr(best, name) * move for name, move in zip(FITTED, moves, strict=True)}
+        moves = np.exp(reach * rng.standard_normal(len(fitted)) * (rng.random(len(fitted)) < 0.5))
+        moved = {name: getattr(best, name) * move for name, move in zip(fitted, moves, strict=True)}
         moved["most_running"] = min(moved["most_running"], float(task.replica.max_running))
         candidate = replace(best, **moved)
         found = _misfit(task, recording, candidate)

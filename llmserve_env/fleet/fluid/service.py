@@ -16,7 +16,7 @@ from llmserve_env.arrays import Array
 
 SUBSTEPS = 3
 RUNNING_KNOTS = np.array([0, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100, 130, 170, 256], np.float64)
-WAIT_KNOTS = np.array([0, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64], np.float64)
+WAIT_KNOTS = np.array([0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1, 2, 4, 8, 16, 32, 64], np.float64)
 """Seconds."""
 
 
@@ -33,6 +33,8 @@ class Flow:
     most_running: float
     is_split: bool = False
     """Whether prompts are processed by replicas of their own."""
+    chance_s: float = 0.2
+    """How long prompts wait for such replicas by chance alone, at half their capacity with one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,11 @@ class InFlight:
         self.requests = np.minimum(self.requests, places + self._patience_s * demand.request_rps)
         running = np.minimum(self.requests, places)
         in_batches = running + np.minimum(self.jobs, places - running)
+        unread = demand.request_rps * self._prefill_s / np.maximum(work, 1e-9)
         return Served(
             running=in_batches / decoding,
             mean_running=sums[0] / SUBSTEPS,
-            waiting=np.maximum(self.requests - places, 0.0),
+            waiting=np.maximum(self.requests - places, 0.0) + unread,
             wait_s=wait_s,
             tpot_s=sums[1] / SUBSTEPS,
             prefill=prefill,
@@ -124,8 +127,8 @@ class InFlight:
             return np.zeros_like(work)
         self._prefill_s = np.maximum(self._prefill_s + (work - prefilling) * self._window_s, 0.0)
         self._prefill_s = np.minimum(self._prefill_s, self._patience_s * prefilling)
-        chance = np.minimum(prefill, 0.98) ** 2 / (1.0 - np.minimum(prefill, 0.98)) / prefilling
-        return self._prefill_s / prefilling + 0.2 * chance
+        busy = np.minimum(prefill, 0.98)
+        return self._prefill_s / prefilling + self._flow.chance_s * 2.0 * busy**2 / (1.0 - busy) / prefilling
 
 
 def _after(before: Array, arrivals_rps: Array, lasts_s: Array, places: Array, dt: float) -> Array:

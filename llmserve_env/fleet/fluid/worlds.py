@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,21 +43,16 @@ class Worlds:
     """[episode, pool, launch], in windows; negative for launches that fail."""
 
     @classmethod
-    def of(cls, traffics: Sequence[Traffic]) -> Worlds:
-        """Stack the traffic of episodes of one task."""
-        window_s = traffics[0].window_s
+    def of(cls, traffics: Iterable[Traffic]) -> Worlds:
+        """Stack the traffic of episodes of one task; of each, only what is kept here stays in memory."""
+        rows = [_row(traffic) for traffic in traffics]
+        start_s, window_s, lead_windows, arrays = zip(*rows, strict=True)
         return cls(
-            window_s=window_s,
-            lead_windows=traffics[0].lead_windows,
-            start_s=np.array([traffic.start_s for traffic in traffics]),
-            per_window={name: np.array([getattr(traffic, name) for traffic in traffics]) for name in PER_WINDOW},
-            job_usd=np.array([_mean(traffic.jobs.value_usd) for traffic in traffics]),
-            job_tokens=np.array(
-                [[_mean(traffic.jobs.prompt_tokens), _mean(traffic.jobs.output_tokens)] for traffic in traffics]
-            ),
-            initial=np.array([traffic.initial for traffic in traffics], np.float64),
-            capacity=np.array([traffic.capacity for traffic in traffics]),
-            delays=np.array([traffic.launch_delays_s for traffic in traffics]) / window_s,
+            window_s=window_s[0],
+            lead_windows=lead_windows[0],
+            start_s=np.array(start_s),
+            per_window={name: np.array([each[name] for each in arrays]) for name in PER_WINDOW},
+            **{name: np.array([each[name] for each in arrays]) for name in arrays[0] if name not in PER_WINDOW},
         )
 
     def __len__(self) -> int:
@@ -81,6 +76,18 @@ class Worlds:
     def num_windows(self) -> int:
         """Windows of an episode, those before its first decision included."""
         return int(self.per_window["arrivals"].shape[1])
+
+
+def _row(traffic: Traffic) -> tuple[float, float, int, dict[str, Array]]:
+    """What is kept of one episode's traffic."""
+    arrays = {name: getattr(traffic, name) for name in PER_WINDOW}
+    jobs = traffic.jobs
+    arrays["job_usd"] = np.float64(_mean(jobs.value_usd))
+    arrays["job_tokens"] = np.array([_mean(jobs.prompt_tokens), _mean(jobs.output_tokens)])
+    arrays["initial"] = np.array(traffic.initial, np.float64)
+    arrays["capacity"] = traffic.capacity
+    arrays["delays"] = traffic.launch_delays_s / traffic.window_s
+    return traffic.start_s, traffic.window_s, traffic.lead_windows, arrays
 
 
 def _mean(values: Array) -> float:
