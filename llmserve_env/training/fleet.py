@@ -21,17 +21,15 @@ from llmserve_env.training.fleet_episodes import FleetCorrections
 from llmserve_env.training.residual_ppo import PpoSettings, ResidualPpo
 from llmserve_env.version import PACKAGE_VERSION
 
-WORLDS = 336
-"""Episodes of week 1 that training draws from: each start of both series twice, for each of the swings."""
+WORLDS = 168
+"""Episodes of week 1 that training draws from: each start of both series, for each of the swings."""
 GROUPS, GROUP_SIZE = 6, 112
 TRAINING_DAYS, S_PER_DAY = 5, 86_400.0
 """Days of week 1 that are trained on; on the others the best policy of a training is chosen."""
 CHECK_STEPS = 250_000
 
 
-def train(
-    task: FleetTask, settings: PpoSettings, report: Callable[[int, float], None], folder: Path = WEIGHTS
-) -> Path:
+def train(task: FleetTask, settings: PpoSettings, report: Callable[[int, float], None], folder: Path = WEIGHTS) -> Path:
     """Train on the first five days of week 1, and write the policy that earns most on its last two, with its card.
 
     Candidates are the best on the surrogate; the engine decides among them, since the surrogate is not what is served.

@@ -81,6 +81,8 @@ class ResidualPpo:
 
     def __init__(self, episodes: CorrectedEpisodes, settings: PpoSettings) -> None:
         torch.manual_seed(settings.seed)
+        # The networks are small: more threads only wait for one another, and their sums differ from machine to machine.
+        torch.set_num_threads(1)
         self._episodes, self._settings = episodes, settings
         self.policy = _network(episodes.num_features, settings.hidden, episodes.num_actions, 0.01)
         self._critic = _network(episodes.num_features + episodes.num_future, settings.hidden, 1, 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,11 @@ from hypothesis import strategies as st
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.dollars import credit_share
 from llmserve_env.fleet.episode import FleetEpisode
+from llmserve_env.fleet.fluid.calibration import arriving_shares, misfit, replay
 from llmserve_env.fleet.fluid.episodes import FluidEpisodes, credit_shares
+from llmserve_env.fleet.fluid.recording import Recording
 from llmserve_env.fleet.fluid.replicas import PoolTimes, Replicas
+from llmserve_env.fleet.fluid.service import RUNNING_KNOTS
 from llmserve_env.fleet.fluid.worlds import Worlds
 from llmserve_env.fleet.rules.rule import Decisions
 from llmserve_env.fleet.task import TASKS, FleetTask, load_fleet_task
@@ -147,3 +152,27 @@ def test_a_larger_fleet_keeps_more_promises_and_costs_more() -> None:
 def test_credits_are_those_of_the_account(attainment: float) -> None:
     prices = load_fleet_task("elastic_fleet").prices
     assert credit_shares(np.array([attainment]), prices)[0] == pytest.approx(credit_share(attainment, prices.credits))
+
+
+def test_replicas_that_arrive_break_promises_and_those_that_leave_do_not() -> None:
+    shares = arriving_shares(np.array([[4.0, 5.0, 5.0, 3.0, 6.0]]))
+    assert shares.tolist() == [[0.0, 0.2, 0.0, 0.0, 0.5]]
+    curves = replace(plain_calibration().curves, broken_by_arrival=tuple(0.1 + 0.0 * RUNNING_KNOTS))
+    batch, nobody_waits = np.full(5, 20.0), np.zeros(5)
+    assert curves.attainment(batch, shares[0], nobody_waits) == pytest.approx([1.0, 0.98, 1.0, 1.0, 0.95])
+
+
+def test_prefilling_replicas_are_fitted_to_the_time_to_the_first_token() -> None:
+    task, worlds = short_task("pd_pools"), Worlds.of([traffic_of("pd_pools")])
+    flow, up = plain_calibration(is_split=True).flow, np.tile([2.5, 12.0], (1, task.steps, 1))
+    recording = Recording(worlds, {}, up, np.zeros((1, task.steps)))
+    shown = replay(task, recording, flow)
+    figures = {
+        "ttft_ms": 1e3 * (0.1 + shown["wait_s"]),
+        "tpot_ms": 1e3 * shown["tpot_s"],
+        "running": shown["running"] * 12.0,
+        "queue": shown["waiting"],
+    }
+    recording = replace(recording, figures=figures)
+    right = misfit(task, recording, flow)
+    assert right < min(misfit(task, recording, replace(flow, prompt_s=flow.prompt_s * factor)) for factor in (0.7, 1.4))

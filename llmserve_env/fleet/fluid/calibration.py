@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from llmserve_env.arrays import Array
 from llmserve_env.errors import ConfigError
@@ -20,6 +21,7 @@ FITTED = ("base_s", "per_running_s", "prompt_s", "history_s", "most_running")
 CALM_RUNNING = 90.0
 """Batches beyond this come from an overload; a good policy spends little time there, so they weigh little."""
 NO_WAIT_S = 0.1
+LEAST_TTFT_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def replay(task: FleetTask, recording: Recording, flow: Flow) -> dict[str, Array
     return {name: np.stack([getattr(step, name) for step in steps], axis=1) for name in names}
 
 
-def _misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
+def misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
+    """How far the surrogate's batches, pace, queues and prefilling replicas are from the engine's."""
     found, figures = replay(task, recording, flow), recording.figures
     decoding, _ = role_counts(task, recording.up)
     running = figures["running"] / decoding
@@ -96,16 +99,18 @@ def _misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
     queue = np.log1p(found["waiting"] / decoding) - np.log1p(figures["queue"] / decoding)
     tpot_ms = np.maximum(figures["tpot_ms"], 1.0)
     pace = np.where(figures["tpot_ms"] > 0.0, np.log(found["tpot_s"] * 1e3) - np.log(tpot_ms), 0.0)
-    misfit = np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2)
+    total = np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2)
     if flow.is_split:
-        misfit += np.mean(_prefill_errors(figures["ttft_ms"], found["wait_s"]) ** 2)
-    return float(misfit)
+        total += np.mean(_prefill_errors(figures["ttft_ms"], found["wait_s"]) ** 2)
+    return float(total)
 
 
 def _prefill_errors(ttft_ms: Array, wait_s: Array) -> Array:
     """Of the time to the first token, which alone shows how busy prefilling replicas are."""
-    unloaded_s = np.quantile(ttft_ms[ttft_ms > 0.0], 0.05) / 1e3
-    return np.where(ttft_ms > 0.0, np.log(unloaded_s + wait_s) - np.log(np.maximum(ttft_ms / 1e3, unloaded_s)), 0.0)
+    is_seen = ttft_ms > 0.0
+    unloaded_s = np.quantile(ttft_ms[is_seen], 0.05) / 1e3 - np.quantile(wait_s[is_seen], 0.05)
+    expected_s = np.maximum(unloaded_s, LEAST_TTFT_S) + wait_s
+    return np.where(is_seen, np.log(expected_s) - np.log(np.maximum(ttft_ms / 1e3, LEAST_TTFT_S)), 0.0)
 
 
 def fit(task: FleetTask, recording: Recording, seed: int = 0) -> Calibration:
@@ -114,16 +119,16 @@ def fit(task: FleetTask, recording: Recording, seed: int = 0) -> Calibration:
     fitted = (*FITTED, "chance_s") if is_split else FITTED
     rng = np.random.default_rng(seed)
     best = Flow(0.015, 3e-4, 3e-5, 1e-6, min(200.0, task.replica.max_running), is_split)
-    misfit = _misfit(task, recording, best)
+    least = misfit(task, recording, best)
     for trial in range(TRIALS):
         reach = 0.6 * 0.992**trial
         moves = np.exp(reach * rng.standard_normal(len(fitted)) * (rng.random(len(fitted)) < 0.5))
         moved = {name: getattr(best, name) * move for name, move in zip(fitted, moves, strict=True)}
         moved["most_running"] = min(moved["most_running"], float(task.replica.max_running))
         candidate = replace(best, **moved)
-        found = _misfit(task, recording, candidate)
-        if found < misfit:
-            best, misfit = candidate, found
+        found = misfit(task, recording, candidate)
+        if found < least:
+            best, least = candidate, found
     return Calibration(task.versioned_id, best, _curves(task, recording, best))
 
 
@@ -133,21 +138,29 @@ def batch_index(mean_running: Array) -> Array:
     return np.asarray(np.maximum(mean_running, before))
 
 
+def arriving_shares(decoding: Array) -> Array:
+    """Share of the decoding replicas that arrived since the window before, along the last axis."""
+    grown = np.diff(decoding, axis=-1, prepend=decoding[..., :1])
+    return np.asarray(np.maximum(grown, 0.0) / decoding)
+
+
 def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
     found, figures = replay(task, recording, flow), recording.figures
+    decoding = role_counts(task, recording.up)[0]
     batch, wait_s, weight = batch_index(found["mean_running"]), found["wait_s"], figures["judged"]
-    kept = figures["met"] / np.maximum(weight, 1.0)
+    kept, arriving = figures["met"] / np.maximum(weight, 1.0), arriving_shares(decoding)
     # What is left over from an overload is the overload's doing, not that of the batch after it.
-    engine_wait = _recent_max(figures["queue"] / np.maximum(role_counts(task, recording.up)[0], 1.0))
-    calm = weight * (wait_s < NO_WAIT_S) * (engine_wait < 2.0)
-    by_batch = _falling(_hat_means(batch, kept, calm, RUNNING_KNOTS, 1.0))
+    calm = weight * (wait_s < NO_WAIT_S) * (_recent_max(figures["queue"] / np.maximum(decoding, 1.0)) < 2.0)
+    by_batch = _falling(*_hat_means(batch, kept, calm * (arriving == 0.0), RUNNING_KNOTS, 1.0))
     expected = np.interp(batch, RUNNING_KNOTS, by_batch)
-    by_wait = _falling(_hat_means(wait_s, kept / np.maximum(expected, 0.05), weight * expected, WAIT_KNOTS, 0.0))
-    by_wait = np.minimum(by_wait, 1.0)
-    by_wait[0] = 1.0
-    kv_use = _hat_means(found["running"], figures["kv_use"], np.ones_like(weight), RUNNING_KNOTS, 1.0)
-    ttft_ms = _hat_means(wait_s, figures["ttft_ms"], weight, WAIT_KNOTS, 60_000.0)
-    return Curves(*(tuple(float(x) for x in values) for values in (by_batch, by_wait, kv_use, ttft_ms)))
+    broken = (expected - kept) / np.maximum(arriving, 1e-9)
+    by_arrival = _rising(*_hat_means(batch, broken, calm * arriving, RUNNING_KNOTS, 0.0))
+    expected = np.maximum(expected - arriving * np.interp(batch, RUNNING_KNOTS, by_arrival), 0.05)
+    by_wait = _falling(*_hat_means(wait_s, kept / expected, weight * expected, WAIT_KNOTS, 0.0))
+    by_wait = by_wait / by_wait[0]
+    kv_use = _hat_means(found["running"], figures["kv_use"], np.ones_like(weight), RUNNING_KNOTS, 1.0)[0]
+    ttft_ms = _hat_means(wait_s, figures["ttft_ms"], weight, WAIT_KNOTS, 60_000.0)[0]
+    return Curves(*(tuple(float(x) for x in values) for values in (by_batch, by_arrival, by_wait, kv_use, ttft_ms)))
 
 
 def _recent_max(values: Array, windows: int = 6) -> Array:
@@ -158,8 +171,8 @@ def _recent_max(values: Array, windows: int = 6) -> Array:
     return found
 
 
-def _hat_means(x: Array, y: Array, weight: Array, knots: Array, beyond: float) -> Array:
-    """Weighted means around each knot; a knot without data takes its neighbour's, and at the end `beyond`."""
+def _hat_means(x: Array, y: Array, weight: Array, knots: Array, beyond: float) -> tuple[Array, Array]:
+    """(weighted means around each knot, their weights); a knot without data lies between its neighbours."""
     x, y, weight = np.clip(x.ravel(), knots[0], knots[-1]), y.ravel(), weight.ravel()
     left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
     part = (x - knots[left]) / (knots[left + 1] - knots[left])
@@ -169,20 +182,26 @@ def _hat_means(x: Array, y: Array, weight: Array, knots: Array, beyond: float) -
         np.add.at(mass, knot, weight * share)
     known = mass > 1e-3 * mass.max()
     if not known.any():
-        return np.full(len(knots), beyond)
-    return np.asarray(np.interp(knots, knots[known], total[known] / mass[known]))
+        return np.full(len(knots), beyond), mass
+    return np.asarray(np.interp(knots, knots[known], total[known] / mass[known])), np.where(known, mass, 0.0)
 
 
-def _falling(values: Array) -> Array:
-    """The values as a curve that never rises."""
-    return np.minimum.accumulate(np.clip(values, 0.0, 1.0))
+def _falling(values: Array, mass: Array) -> Array:
+    """The closest curve from 0 to 1 that never rises."""
+    weights = mass / mass.max() + 1e-6 if mass.max() > 0.0 else None
+    return np.clip(isotonic_regression(values, weights=weights, increasing=False).x, 0.0, 1.0)
+
+
+def _rising(values: Array, mass: Array) -> Array:
+    """The closest curve from 0 to 1 that never falls."""
+    return 1.0 - _falling(1.0 - values, mass)
 
 
 def comparison(task: FleetTask, recording: Recording, found: Calibration) -> str:
     """Engine and surrogate side by side on the recorded fleets, an episode per line."""
     shown, figures = replay(task, recording, found.flow), recording.figures
-    kept = found.curves.attainment(batch_index(shown["mean_running"]), shown["wait_s"])
     judged, decoding = figures["judged"], role_counts(task, recording.up)[0]
+    kept = found.curves.attainment(batch_index(shown["mean_running"]), arriving_shares(decoding), shown["wait_s"])
     lines = ["episode  attainment engine / surrogate   batch engine / surrogate   TPOT ms engine / surrogate"]
     for row in range(len(judged)):
         engine, fluid = figures["met"][row].sum() / judged[row].sum(), np.average(kept[row], weights=judged[row])

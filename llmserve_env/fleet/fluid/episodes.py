@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.fleet.fluid.calibration import Calibration, demand_at, role_counts
+from llmserve_env.fleet.fluid.calibration import Calibration, arriving_shares, demand_at, role_counts
 from llmserve_env.fleet.fluid.jobs import Jobs
 from llmserve_env.fleet.fluid.replicas import PoolTimes, Replicas
 from llmserve_env.fleet.fluid.service import RUNNING_KNOTS, WAIT_KNOTS, InFlight, Served
@@ -50,6 +50,7 @@ class FluidEpisodes:
         self.interactive_usd, self.batch_usd, self.bill_usd = zeros, zeros, zeros
         self.judged, self.met, self.gpu_hours = zeros, zeros, zeros
         self._batch_before = zeros
+        self._decoding_before = role_counts(task, self.replicas.up)[0]
         self._trouble_at_s = np.full(worlds.initial[rows].shape, -1.0)
         self.window = 0
         self._metrics: list[dict[str, Array]] = []
@@ -95,7 +96,9 @@ class FluidEpisodes:
         served = self._in_flight.serve(demand, decoding, prefilling)
         batch = np.maximum(served.mean_running, self._batch_before)
         self._batch_before = served.mean_running
-        kept = self._curves.attainment(batch, served.wait_s)
+        arriving = arriving_shares(np.stack((self._decoding_before, decoding), axis=-1))[:, 1]
+        self._decoding_before = decoding
+        kept = self._curves.attainment(batch, arriving, served.wait_s)
         billed, asleep = replicas.billed, replicas.asleep.copy()
         replicas.advance()
         end_s = (window + 1) * self.task.window_s

@@ -146,16 +146,20 @@ class Curves:
 
     kept: tuple[float, ...]
     """Share of promises kept by batch, where nobody waits."""
+    broken_by_arrival: tuple[float, ...]
+    """Share of promises broken by batch, per share of the fleet that has just arrived: its caches are empty, and
+    everybody is sent there."""
     kept_by_wait: tuple[float, ...]
     """Factor by wait."""
     kv_use: tuple[float, ...]
     ttft_ms: tuple[float, ...]
     """By wait."""
 
-    def attainment(self, batch: Array, wait_s: Array) -> Array:
+    def attainment(self, batch: Array, arriving: Array, wait_s: Array) -> Array:
         """Share of promises kept."""
-        kept = np.interp(batch, RUNNING_KNOTS, self.kept) * np.interp(wait_s, WAIT_KNOTS, self.kept_by_wait)
-        return np.asarray(kept)
+        kept = np.interp(batch, RUNNING_KNOTS, self.kept)
+        kept = np.maximum(kept - arriving * np.interp(batch, RUNNING_KNOTS, self.broken_by_arrival), 0.0)
+        return np.asarray(kept * np.interp(wait_s, WAIT_KNOTS, self.kept_by_wait))
 
     def as_dict(self) -> dict[str, list[float]]:
         """For JSON."""

@@ -21,7 +21,7 @@ class Oracle(Scaler):
     settings: ClassVar[dict[str, Setting]] = {
         "lead_s": Setting(240.0, 30.0, 900.0),
         "first_s": Setting(0.0, 0.0, 300.0),
-        "share": Setting(1.2, 0.7, 2.5),
+        "share": Setting(1.2, 0.2, 2.5, "log"),
         "margin": Setting(0.5, 0.0, 3.0),
     }
 
