@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from llmserve_env.fleet.fluid.worlds import Worlds
     from llmserve_env.fleet.task import FleetTask
 
-RECORDED_EPISODES = 12
+RECORDED_EPISODES = 24
 
 
 def add_parser(subparsers: Any) -> None:

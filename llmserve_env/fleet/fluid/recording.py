@@ -1,4 +1,8 @@
-"""Runs of the engine to fit the surrogate to: fleets too large and too small in turn, on the training half alone."""
+"""Runs of the engine to fit the surrogate to, on the training half alone.
+
+Most fleets follow their load with the same margin all the time, as a good policy's do; others are too large and too
+small in turn, which shows what a shortage does.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,9 @@ from llmserve_env.fleet.traffic import Traffic
 FIRST_SEED = 700_000
 SMOOTHED = 9
 """Windows over which the load is smoothed that the orders wander around."""
+SMALL_SHARES = (0.3, None, None, 0.0, None, None)
+"""How often fleets are too small, episode by episode; None for those that keep their margin."""
+MARGINS = (0.9, 1.4)
 FIGURES = ("judged", "met", "ttft_ms", "tpot_ms", "queue", "running", "kv_use", "batch_usd", "output_tokens")
 
 
@@ -42,8 +49,8 @@ def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finis
         starts = series.starts("train", task.length_s)
         traffic = task.traffic(series, starts[episode * 5 % len(starts)], FIRST_SEED + episode)
         traffics.append(traffic)
-        # Every other fleet is never too small for long: that is where good policies spend their time.
-        rows.append(_play(task, traffic, rng, 0.0 if episode % 2 else 0.3))
+        small_share = SMALL_SHARES[episode % len(SMALL_SHARES)]
+        rows.append(_play(task, traffic, rng, small_share))
         finish()
     data = np.array(rows)
     num_pools = len(task.pools)
@@ -52,18 +59,19 @@ def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finis
     return Recording(Worlds.of(traffics), figures, up, admitted)
 
 
-def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_share: float) -> list[list[float]]:
+def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_share: float | None) -> list[list[float]]:
     loads = np.convolve(traffic.arrivals, np.full(SMOOTHED, 1.0 / SMOOTHED), "same")
     loads = loads / task.window_s / task.traffic_spec.mean_rps
     episode = FleetEpisode(task, traffic)
     observation = episode.reset()
-    rows, hold, share, size = [], 0, 0.0, np.ones(len(task.pools))
+    rows, hold, share, size = [], 0, 0.0, rng.uniform(*MARGINS) * rng.uniform(0.85, 1.15, len(task.pools))
     for step in range(task.steps):
         if hold <= 0:
             hold = int(rng.integers(4, 40))
             share = float(rng.choice([0.0, 0.15, 0.5, 1.0])) if task.batch is not None else 0.0
-            low, high = (0.55, 1.0) if rng.random() < small_share else (0.95, 1.8)
-            size = rng.uniform(low, high) * rng.uniform(0.85, 1.15, len(task.pools))
+            if small_share is not None:
+                low, high = (0.55, 1.0) if rng.random() < small_share else (0.95, 1.8)
+                size = rng.uniform(low, high) * rng.uniform(0.85, 1.15, len(task.pools))
         hold -= 1
         load = loads[traffic.lead_windows + step]
         serving = tuple(
