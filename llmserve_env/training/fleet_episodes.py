@@ -17,14 +17,17 @@ from llmserve_env.fleet.task import FleetTask
 FUTURE_WINDOWS = 16
 MOST_REWARD = 40.0
 """A collapse within one window is bad enough at this; more would drown what is learned elsewhere."""
+SLOPE = 0.25
+"""Half the width of the slope that stands for the ladder's first rung, as a share of the misses that it allows. A cliff
+teaches nothing, and a wide slope teaches to stop just short of the rung."""
 
 
 def _smooth_credits(kept: Array, task: FleetTask) -> Array:
-    """Credits whose first rung is a slope of half its allowed misses to either side: a cliff teaches nothing."""
+    """Credits whose first rung is a slope instead of a cliff."""
     rungs = task.prices.credits
     if not rungs:
         return np.zeros_like(kept)
-    first, half = rungs[0], 0.5 * (1.0 - rungs[0].below)
+    first, half = rungs[0], SLOPE * (1.0 - rungs[0].below)
     foot = credit_shares(np.array([first.below - half]), task.prices)[0]
     rising = foot * np.clip((first.below + half - kept) / (2.0 * half), 0.0, 1.0)
     return np.where(kept > first.below - half, rising, credit_shares(kept, task.prices))
