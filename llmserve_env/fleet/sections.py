@@ -136,7 +136,7 @@ class TrafficSpec(Part):
     """Requests of clients who wait for them."""
 
     mean_rps: Positive
-    """The series is rescaled to this mean over its training week."""
+    """The series is rescaled to this mean."""
     kinds: Annotated[tuple[KindSpec, ...], Field(min_length=1, max_length=8)]
     crowds: CrowdSpec | None = None
     patience_s: Positive = 60.0

@@ -189,7 +189,7 @@ def _hat_means(x: Array, y: Array, weight: Array, knots: Array, beyond: float) -
 def _falling(values: Array, mass: Array) -> Array:
     """The closest curve from 0 to 1 that never rises."""
     weights = mass / mass.max() + 1e-6 if mass.max() > 0.0 else None
-    return np.clip(isotonic_regression(values, weights=weights, increasing=False).x, 0.0, 1.0)
+    return np.asarray(np.clip(isotonic_regression(values, weights=weights, increasing=False).x, 0.0, 1.0))
 
 
 def _rising(values: Array, mass: Array) -> Array:
