@@ -25,6 +25,8 @@ SMOOTHED = 9
 SMALL_SHARES = (0.3, None, None, 0.0, None, None)
 """How often fleets are too small, episode by episode; None for those that keep their margin."""
 MARGINS = (0.9, 1.4)
+HELD = 8
+"""Windows for which a fleet that keeps its margin holds on to its replicas: each that leaves takes its caches along."""
 FIGURES = ("judged", "met", "ttft_ms", "tpot_ms", "queue", "running", "kv_use", "batch_usd", "output_tokens")
 
 
@@ -73,7 +75,8 @@ def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_sha
                 low, high = (0.55, 1.0) if rng.random() < small_share else (0.95, 1.8)
                 size = rng.uniform(low, high) * rng.uniform(0.85, 1.15, len(task.pools))
         hold -= 1
-        load = loads[traffic.lead_windows + step]
+        window = traffic.lead_windows + step
+        load = loads[window] if small_share is not None else loads[window - HELD : window + 1].max()
         serving = tuple(
             int(np.clip(round(pool.usual_replicas * load * each), max(pool.min_replicas, 1), pool.max_replicas))
             for pool, each in zip(task.pools, size, strict=True)
