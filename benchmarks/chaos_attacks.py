@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import httpx
 
+from benchmarks.chaos_sockets import HANDSHAKE, connected, open_websocket, read_until
+
 GoOn = Callable[[], bool]
 Ask = Callable[[httpx.Client, int], httpx.Response]
-HANDSHAKE = (
-    b"GET /ws HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
-    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-)
 MCP_CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
 HOSTILE: tuple[tuple[str, bytes], ...] = (
     ("/mcp", b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "tools/list"}'),
@@ -55,10 +53,6 @@ def _ask_until(
                 statuses["cut off"] += 1
             number += 1
     return dict(statuses)
-
-
-def _connect(port: int, address: str) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), 10.0, source_address=(address, 0))
 
 
 def resets(port: int, go_on: GoOn) -> dict[str, int]:
@@ -130,7 +124,7 @@ def half_open(port: int, go_on: GoOn) -> dict[str, int]:
     held: list[socket.socket] = []
     while go_on():
         with suppress(OSError):
-            one = _connect(port, "127.0.1.8")
+            one = connected(port, "127.0.1.8")
             one.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n")
             held.append(one)
             tally["half-sent requests"] += 1
@@ -142,24 +136,28 @@ def half_open(port: int, go_on: GoOn) -> dict[str, int]:
 
 
 def floods(port: int, go_on: GoOn) -> dict[str, int]:
-    """Four WebSockets that ask for their state without end."""
+    """Four WebSockets that ask for their state without end; one that is refused or cut off is opened again."""
     content = json.dumps({"type": "state"}).encode()
     frames = 500 * (bytes((0x81, 0x80 + len(content), 0, 0, 0, 0)) + content)
     tally: Counter[str] = Counter()
-    sockets = []
-    for _ in range(4):
-        one = _connect(port, "127.0.1.9")
-        one.sendall(HANDSHAKE)
-        one.recv(4096)
-        one.setblocking(False)
-        sockets.append(one)
+    held: list[socket.socket] = []
     while go_on():
-        for one in sockets:
-            with suppress(OSError):
-                tally["messages"] += one.send(frames) // (len(content) + 6)
-            with suppress(OSError):
-                tally["answers"] += one.recv(1 << 16).count(b'"type":"state"')
-    for one in sockets:
+        if len(held) < 4:
+            try:
+                held.append(open_websocket(port, "127.0.1.9"))
+            except OSError:
+                tally["refused"] += 1
+        for one in held.copy():
+            try:
+                with suppress(BlockingIOError):
+                    tally["messages"] += one.send(frames) // (len(content) + 6)
+                with suppress(BlockingIOError):
+                    tally["answers"] += one.recv(1 << 16).count(b'"type":"state"')
+            except OSError:
+                tally["cut off"] += 1
+                held.remove(one)
+                one.close()
+    for one in held:
         one.close()
     return dict(tally)
 
@@ -172,13 +170,13 @@ def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
     held: list[socket.socket] = []
     while go_on():
         with suppress(OSError):
-            one = _connect(port, "127.0.1.10")
+            one = connected(port, "127.0.1.10")
             one.sendall(HANDSHAKE)
             held.append(one)
-            answer = _read_until(one, b"\r\n\r\n")
+            answer = read_until(one, b"\r\n\r\n")
             if b"CAPACITY" not in answer:
                 one.sendall(frame)
-                answer += _read_until(one, b'"type"')
+                answer += read_until(one, b'"type"')
             is_refused = b"CAPACITY" in answer
             tally["refused" if is_refused else "WebSockets"] += 1
             if is_refused:
@@ -186,17 +184,6 @@ def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
     for one in held:
         one.close()
     return dict(tally)
-
-
-def _read_until(connection: socket.socket, end: bytes) -> bytes:
-    """What the server sends up to a word and the rest of that piece."""
-    content = b""
-    while end not in content:
-        piece = connection.recv(65_536)
-        if not piece:
-            break
-        content += piece
-    return content
 
 
 def uploads(port: int, go_on: GoOn) -> dict[str, int]:
@@ -219,7 +206,7 @@ def dripping_bodies(port: int, go_on: GoOn) -> dict[str, int]:
     while go_on():
         with suppress(OSError):
             if len(held) < 500:
-                one = _connect(port, "127.0.1.13")
+                one = connected(port, "127.0.1.13")
                 one.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
                 held.append(one)
                 tally["bodies"] += 1
@@ -240,7 +227,7 @@ def endless(port: int, go_on: GoOn) -> dict[str, int]:
     tally: Counter[str] = Counter()
     while go_on():
         for beginning, more in ways:
-            with suppress(OSError), _connect(port, "127.0.1.14") as one:
+            with suppress(OSError), connected(port, "127.0.1.14") as one:
                 tally["endless requests"] += 1
                 one.sendall(beginning)
                 if beginning == HANDSHAKE:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from contextlib import suppress
 from typing import Any
 
-from benchmarks import chaos, crowd, live_server, profile_errors, server, soak
+from benchmarks import chaos, chaos_attacks, crowd, live_server, profile_errors, server, soak
 
 PHASE = {"rate_rps": 5.0, "requests": 100}
 ERRORS = {"throughput_tps": 0.05, "ttft_ms": -0.25, "e2e_ms": 0.1, "itl_ms": 0.5}
@@ -105,3 +108,33 @@ def test_a_run_of_chaos_names_what_was_lost() -> None:
         "1 unexpected errors in the server's own count",
         "50.0 MB on disk of 50",
     ]
+
+
+def _refuse_handshakes(listening: socket.socket) -> None:
+    """Hang up on the first client, tell the second that it may not, and answer the others until they leave."""
+    answers = [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"]
+    held = []
+    with suppress(OSError):
+        while True:
+            one, _ = listening.accept()
+            one.recv(4096)
+            if answers:
+                one.sendall(answers.pop(0))
+                one.close()
+            else:
+                one.sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+                held.append(one)
+    for one in held:
+        one.close()
+
+
+def test_a_refused_handshake_is_counted_and_the_flood_goes_on() -> None:
+    turns = iter(range(20))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=_refuse_handshakes, args=(listening,))
+        server.start()
+        tally = chaos_attacks.floods(listening.getsockname()[1], lambda: next(turns, None) is not None)
+        listening.shutdown(socket.SHUT_RDWR)
+        server.join()
+    assert (tally["refused"], "cut off" in tally) == (2, False)
+    assert tally["messages"] > 0
