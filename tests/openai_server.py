@@ -29,7 +29,10 @@ def tool_call(name: str, arguments: str) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
-def _completion(model: str, given: str | dict[str, Any]) -> dict[str, Any]:
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+
+
+def _completion(model: str, given: str | dict[str, Any], usage: Any) -> dict[str, Any]:
     message = given if isinstance(given, dict) else {"role": "assistant", "content": given}
     return {
         "id": "chatcmpl-1",
@@ -37,13 +40,13 @@ def _completion(model: str, given: str | dict[str, Any]) -> dict[str, Any]:
         "created": 0,
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+        "usage": usage,
     }
 
 
 @contextmanager
-def openai_server(answer: Answer) -> Iterator[OpenAIServer]:
-    """Serve `POST /v1/chat/completions` until the block ends."""
+def openai_server(answer: Answer, usage: Any = USAGE) -> Iterator[OpenAIServer]:
+    """Serve `POST /v1/chat/completions` until the block ends; every answer reports this usage."""
     seen: OpenAIServer
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,7 +58,7 @@ def openai_server(answer: Answer) -> Iterator[OpenAIServer]:
             status, body = (
                 (given, {"error": {"message": "scripted failure", "type": "test"}})
                 if isinstance(given, int)
-                else (200, _completion(asked["model"], given))
+                else (200, _completion(asked["model"], given, usage))
             )
             data = json.dumps(body).encode()
             self.send_response(status)

@@ -125,11 +125,7 @@ class LlmAgent:
             )
         except openai.OpenAIError as error:
             raise ModelCallError(f"{self.settings.model} did not answer: {error}") from error
-        usage = player.usage
-        usage.calls += 1
-        if reply.usage is not None:
-            usage.prompt_tokens += reply.usage.prompt_tokens
-            usage.completion_tokens += reply.usage.completion_tokens
+        player.usage.add_call(reply.usage)
         if not reply.choices:
             return None
         message = reply.choices[0].message

@@ -14,6 +14,8 @@ AnswerForm = Literal["json", "tool", "text"]
 ANSWER_FORMS: tuple[str, ...] = get_args(AnswerForm)
 MAX_PROBLEMS = 5
 """Unusable answers that a report quotes."""
+MAX_CALL_TOKENS = 1_000_000
+"""A question and its answer have thousands of tokens; an API that reports more than this is wrong or lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,28 @@ class LlmUsage:
     """Answers that were actions."""
     unparsable: int = 0
     """Answers that were not: they changed nothing."""
+    calls_without_usage: int = 0
+    """Calls whose tokens the API did not report, or not believably: they are not in the sums below."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     last_error: str | None = None
     problems: list[str] = field(default_factory=list)
     """The first few unusable answers, and why."""
 
+    def add_call(self, reported: Any) -> None:
+        """Count a call and the tokens that the API reports for it."""
+        self.calls += 1
+        # The client does not validate answers, so anything may be here.
+        tokens: list[Any] = [getattr(reported, name, None) for name in ("prompt_tokens", "completion_tokens")]
+        if all(type(count) is int and 0 <= count <= MAX_CALL_TOKENS for count in tokens):
+            self.prompt_tokens += tokens[0]
+            self.completion_tokens += tokens[1]
+        else:
+            self.calls_without_usage += 1
+
     def add(self, other: LlmUsage) -> None:
         """Add what another episode used."""
-        for name in ("calls", "decisions", "unparsable", "prompt_tokens", "completion_tokens"):
+        for name in ("calls", "decisions", "unparsable", "calls_without_usage", "prompt_tokens", "completion_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.last_error = other.last_error
         self.problems = [*self.problems, *other.problems][:MAX_PROBLEMS]
@@ -90,12 +105,13 @@ class LlmUsage:
             "calls": self.calls,
             "decisions": self.decisions,
             "unparsable_answers": self.unparsable,
+            "calls_without_usage": self.calls_without_usage,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
         }
 
     def cost_usd(self, settings: LlmSettings) -> float | None:
-        """Price of the tokens; None where the model's prices are not known."""
+        """Price of the reported tokens; None where the model's prices are not known."""
         price_in, price_out = prices_of(
             settings.model, settings.price_in_usd_per_million, settings.price_out_usd_per_million
         )

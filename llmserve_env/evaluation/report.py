@@ -172,6 +172,7 @@ def usage_lines(results: Sequence[EpisodeResult]) -> list[str]:
     return [
         f"{agent}: {used['calls']} calls, {used['decisions']} decisions, {used['unparsable_answers']} unusable "
         f"answers, {used['prompt_tokens']} prompt and {used['completion_tokens']} completion tokens"
+        + (f", tokens of {used['calls_without_usage']} calls unknown" if used["calls_without_usage"] else "")
         for agent, used in usage_of(results).items()
     ]
 

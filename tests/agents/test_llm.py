@@ -18,6 +18,7 @@ from llmserve_env.env.episode import Episode
 from llmserve_env.env.observation import observe
 from llmserve_env.errors import AgentError, ConfigError, InvalidActionError, MissingCredentialError
 from llmserve_env.evaluation.evaluate import evaluate
+from llmserve_env.evaluation.report import usage_lines
 from llmserve_env.tasks.catalog import load_task
 from tests.agents.playing import batch_of, begin, rewards
 from tests.openai_server import OpenAIServer, openai_server, tool_call
@@ -46,7 +47,33 @@ def test_answers_become_knobs_and_tokens_are_counted() -> None:
     assert agent.usage.unparsable == 0
     assert (agent.usage.prompt_tokens, agent.usage.completion_tokens) == (400, 80)
     assert agent.usage.cost_usd(agent.settings) == pytest.approx((400 * 0.4 + 80 * 1.6) / 1e6)
+    assert agent.usage.calls_without_usage == 0
     assert set(server.keys) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "many",
+        {"prompt_tokens": -100, "completion_tokens": 20},
+        {"prompt_tokens": 100, "completion_tokens": 10**18},
+        {"prompt_tokens": 100, "completion_tokens": 2.5},
+        {"prompt_tokens": True, "completion_tokens": 20},
+        {"prompt_tokens": "100", "completion_tokens": 20},
+        {"prompt_tokens": 100},
+    ],
+)
+def test_a_usage_that_cannot_be_true_costs_nothing_and_is_counted(usage: Any) -> None:
+    with openai_server(lambda asked: "{}", usage) as server:
+        options = {"llm": {"settings": agent_of(server, decide_every=100).settings}}
+        results = evaluate(["llm"], [load_task("static_workload")], [1], options=options)
+        agent = agent_of(server)
+        rewards(agent, "static_workload", [1, 2], steps=1)
+    report = agent.usage.report(agent.settings)
+    assert (report["calls"], report["calls_without_usage"], report["decisions"]) == (2, 2, 2)
+    assert (report["prompt_tokens"], report["completion_tokens"], report["cost_usd"]) == (0, 0, 0.0)
+    assert usage_lines(results)[0].endswith("0 completion tokens, tokens of 2 calls unknown")
 
 
 def test_the_model_is_asked_for_the_action_schema_at_temperature_zero() -> None:
