@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -169,9 +170,10 @@ class BaselineJobs:
         except _StopError:
             job.status = "cancelled"
         except LLMServeError as error:
-            job.status, job.error = "failed", _without_key(str(error), job.settings)
-        except Exception as error:
-            log.error("a language model's baseline failed: %s", type(error).__name__)
+            job.status, job.error = "failed", _hidden(str(error), job.settings)[:MAX_ERROR_CHARS]
+        except Exception:
+            # Nobody awaits the job, so whatever goes wrong must be seen in its status and in the log.
+            log.error("a language model's baseline failed\n%s", _hidden(traceback.format_exc(), job.settings))
             job.status, job.error = "failed", "internal error; the server's log has the details"
         job.usage = agent.usage.report(job.settings)
 
@@ -192,7 +194,6 @@ def _grade(agent: Agent, task: Task, seed: int) -> GradeReport:
     return report(baseline_grade(agent, task, seed))
 
 
-def _without_key(text: str, settings: LlmSettings) -> str:
-    """An error for clients: an API may repeat the key in its answer."""
-    hidden = text.replace(settings.api_key, HIDDEN) if settings.api_key else text
-    return hidden[:MAX_ERROR_CHARS]
+def _hidden(text: str, settings: LlmSettings) -> str:
+    """An error without the key, which an API may repeat in its answer."""
+    return text.replace(settings.api_key, HIDDEN) if settings.api_key else text

@@ -148,6 +148,20 @@ def test_an_error_of_the_api_is_not_repeated_and_does_not_show_the_key(monkeypat
         assert "secret-key" not in json.dumps(job)
 
 
+def test_a_bug_in_a_job_is_in_the_log_with_its_traceback_and_without_the_key(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("refused with Bearer secret-key")
+
+    monkeypatch.setattr(baseline_jobs, "_grade", broken)
+    with model_api(monkeypatch), serving() as client:
+        job = ended(client, client.get("/baseline", params=ASKED).json())
+    assert (job["status"], job["error"]) == ("failed", "internal error; the server's log has the details")
+    assert "in broken" in caplog.text and "RuntimeError: refused with Bearer ***" in caplog.text
+    assert "secret-key" not in caplog.text + json.dumps(job)
+
+
 def test_the_hours_calls_are_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     with model_api(monkeypatch) as model, serving(openai_calls_per_hour=CALLS + 1) as client:
         ended(client, client.get("/baseline", params=ASKED).json())
