@@ -6,24 +6,28 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from llmserve_env.errors import LLMServeError
+
 log = logging.getLogger("llmserve.server")
 
 
 async def repeat(
     name: str, interval_s: float, work: Callable[[], Awaitable[None]], on_error: Callable[[str], None]
 ) -> None:
-    """Do the work every so often. A failure is logged when it begins and when it is over, and ends nothing."""
-    is_failing = False
+    """Do the work every so often. Each kind of failure is logged once, and when all is well again."""
+    failures: set[type[Exception]] = set()
     while True:
         await asyncio.sleep(interval_s)
         try:
             await work()
         except Exception as error:
+            # Without this work the server fills up or forgets nothing, so not even a bug may end it.
             on_error(name)
-            if not is_failing:
-                log.error("%s fails, and is tried again every %g s: %s", name, interval_s, error)
-            is_failing = True
+            if type(error) not in failures:
+                is_bug = not isinstance(error, LLMServeError)
+                log.error("%s fails, and is tried again every %g s: %s", name, interval_s, error, exc_info=is_bug)
+            failures.add(type(error))
         else:
-            if is_failing:
+            if failures:
                 log.info("%s works again", name)
-            is_failing = False
+            failures.clear()

@@ -129,6 +129,19 @@ def test_work_that_is_repeated_goes_on_after_a_failure() -> None:
     assert (len(done), failed) == (4, ["a sweep", "a sweep"])
 
 
+def test_each_kind_of_failure_is_logged_once_and_a_bug_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    errors = [StoreUnavailableError("locked"), StoreUnavailableError("locked"), KeyError("bug"), KeyError("bug")]
+
+    async def work() -> None:
+        if not errors:
+            raise asyncio.CancelledError
+        raise errors.pop(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(repeat("a sweep", 0.0, work, lambda _: None))
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True]
+
+
 def test_a_damaged_journal_is_not_replayed_in_silence(path: Path) -> None:
     with TestClient(create_app(settings(store=f"sqlite:///{path}"))) as client:
         session = client.post("/reset", json={"seed": 1}).json()["session_id"]
