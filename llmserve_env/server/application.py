@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.types import ConcurrencyConfig, ServerMode
 
+from llmserve_env.errors import ConfigError
 from llmserve_env.models import ServeAction, ServeObservation, ServeState
 from llmserve_env.server import errors
 from llmserve_env.server.clients import Client
@@ -95,7 +96,10 @@ def _openenv_application(
         environment, ServeAction, ServeObservation, concurrency_config=limits, env_name=NAME, state_cls=ServeState
     )
     application = FastAPI(docs_url=None, redoc_url=None)
-    server.register_routes(application, mode=os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value))
+    mode, modes = os.environ.get("OPENENV_MODE", ServerMode.SIMULATION.value), [one.value for one in ServerMode]
+    if mode.lower() not in modes:
+        raise ConfigError(f"OPENENV_MODE must be one of {', '.join(modes)}; got {mode!r}")
+    server.register_routes(application, mode=mode)
     errors.install(application)
     return application, server
 

@@ -49,6 +49,15 @@ async def _accepted(receive: Receive, send: Send) -> tuple[Receive, Send]:
     return receive_again, send_the_rest
 
 
+def _is_for_operator(error: Exception) -> bool:
+    """Whether the message of an error says what is wrong with a setting; any other error is a bug."""
+    # Loading them takes long, and by now the application has.
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    return isinstance(error, (LLMServeError, ValidationError, SettingsError))
+
+
 class Entrance:
     """An ASGI application in front of one that takes long to load."""
 
@@ -119,6 +128,8 @@ class Entrance:
                 self._loaded.set()
                 await self._stopping.wait()
         except Exception as error:
-            log.error("the server cannot start: %s", error, exc_info=not isinstance(error, (LLMServeError, ValueError)))
+            # Nobody awaits this task before the end, so whatever goes wrong is logged here and stops the process.
+            what = "stop cleanly" if self._loaded.is_set() else "start"
+            log.error("the server cannot %s: %s", what, error, exc_info=not _is_for_operator(error))
             self.has_failed = True
             self.stop()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -98,6 +99,43 @@ def test_an_application_that_cannot_be_loaded_stops_the_server() -> None:
     with TestClient(entrance):
         assert stopped.wait(TIMEOUT_S)
     assert entrance.has_failed
+
+
+@pytest.mark.parametrize(
+    ("error", "has_traceback"), [(ConfigError("no such store"), False), (ValueError("too many values"), True)]
+)
+def test_a_bug_at_the_start_is_logged_with_its_traceback(
+    error: Exception, has_traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load() -> Starlette:
+        raise error
+
+    stopped = threading.Event()
+    entrance = Entrance(load)
+    entrance.stop = stopped.set
+    with TestClient(entrance):
+        assert stopped.wait(TIMEOUT_S)
+    assert caplog.records[-1].getMessage() == f"the server cannot start: {error}"
+    assert bool(caplog.records[-1].exc_info) is has_traceback
+
+
+def test_an_error_at_the_end_is_not_one_of_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    @asynccontextmanager
+    async def broken(_application: Starlette) -> AsyncIterator[None]:
+        yield
+        raise RuntimeError("the store is gone")
+
+    entrance = Entrance(lambda: Starlette(lifespan=broken))
+    entrance.stop = lambda: None
+    with TestClient(entrance) as client:
+        assert client.get("/nothing").status_code == 404
+    assert caplog.records[-1].getMessage() == "the server cannot stop cleanly: the store is gone"
+
+
+def test_an_unknown_mode_of_openenv_is_refused_with_those_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENENV_MODE", "fast")
+    with pytest.raises(ConfigError, match=r"OPENENV_MODE must be one of .*simulation.*; got 'fast'"):
+        create_app(settings())
 
 
 @pytest.fixture
