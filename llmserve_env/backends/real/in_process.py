@@ -127,6 +127,7 @@ class InProcessEngine:
             async for output in self._engine.generate(prompt, options, name, priority=priority):
                 put(len(output.outputs[0].token_ids))
         except Exception as error:
+            # The engine may raise anything, in a loop where nobody waits for it: the caller raises it.
             last = error
         finally:
             put(last)
