@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +25,6 @@ from llmserve_env.errors import (
     VersionMismatchError,
     WeightsNotFoundError,
 )
-
-log = logging.getLogger("llmserve.server")
 
 
 class UnknownSessionError(LLMServeError):
@@ -148,6 +145,6 @@ def install(app: FastAPI, on_store_error: Callable[[], None] = lambda: None) -> 
         return problems(error)
 
     @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> JSONResponse:
-        log.error("unexpected error in %s %r", request.method, request.url.path, exc_info=error)
+    async def bug(_request: Request, _error: Exception) -> JSONResponse:
+        # Starlette raises the error again, so the middleware logs it; an error of the middleware, uvicorn.
         return JSONResponse({"detail": "internal error; the server's log has the details"}, status_code=500)

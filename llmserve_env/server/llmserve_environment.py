@@ -102,6 +102,7 @@ class LLMServeEnvironment(Environment):
 
     def reset(
         self,
+        /,
         seed: int | None = None,
         episode_id: str | None = None,
         task_id: str | int | None = None,
@@ -121,7 +122,10 @@ class LLMServeEnvironment(Environment):
         )
         chosen = asked.task_id
         if chosen is None:
-            chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
+            try:
+                chosen = BENCHMARK[0] if index is None else self.get_task(split or SPLIT, index)["task_id"]
+            except IndexError as error:
+                raise ConfigError(str(error)) from error
         task, overrides = known_task(chosen), asked.config.overrides()
         # Only a reset that is not refused ends the episode before it.
         held = self._retire()
@@ -152,7 +156,7 @@ class LLMServeEnvironment(Environment):
             return _seen(episode)
 
     async def reset_async(
-        self, seed: int | None = None, episode_id: str | None = None, **options: Any
+        self, /, seed: int | None = None, episode_id: str | None = None, **options: Any
     ) -> ServeObservation:
         """As `reset`, in a thread unless it only draws new traffic and that is quick."""
         if self._is_quick_reset(options.get("task_id")):
@@ -220,10 +224,11 @@ class LLMServeEnvironment(Environment):
     def num_tasks(self, split: str) -> int:
         return len(self.list_tasks(split))
 
-    def get_task(self, split: str, index: int) -> dict[str, Any]:
+    def get_task(self, split: str, index: object) -> dict[str, Any]:
         tasks = self.list_tasks(split)
-        if not 0 <= index < len(tasks):
-            raise IndexError(f"index must be from 0 to {len(tasks) - 1}; got {index}")
+        # A client of the WebSocket may send anything for it.
+        if not isinstance(index, int) or not 0 <= index < len(tasks):
+            raise IndexError(f"index must be a whole number from 0 to {len(tasks) - 1}; got {str(index)[:80]}")
         return tasks[index]
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ from llmserve_env.server.settings import Settings
 CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
 INVALID_REQUEST, INVALID_PARAMS, REFUSED = -32600, -32602, -32000
 PARSE_ERROR = -32700
+NOT_JSON = "a request must be JSON in UTF-8, without NaN"
+JSON = {"content-type": "application/json"}
 MCP_PATH = "/mcp"
 GOING_AWAY, TRY_AGAIN_LATER = 1001, 1013
 
@@ -84,7 +86,7 @@ class Mcp:
             # Half a surrogate pair and NaN are read, but cannot be sent back.
             json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
-            return _error(PARSE_ERROR, "the body must be JSON in UTF-8, without NaN")
+            return _error(PARSE_ERROR, NOT_JSON)
         return await self.ask(request, client)
 
     async def ask(self, request: Any, client: Client) -> dict[str, Any]:
@@ -110,8 +112,12 @@ class Mcp:
             self._unnamed[address] -= 1
 
     async def _pass_on(self, request: dict[str, Any]) -> dict[str, Any]:
-        async with httpx.AsyncClient(transport=self._transport, base_url="http://openenv") as asking:
-            answer: dict[str, Any] = (await asking.post(MCP_PATH, json=request)).json()
+        try:
+            content = json.dumps(request, allow_nan=False)
+        except ValueError:
+            return _error(PARSE_ERROR, NOT_JSON)
+        async with httpx.AsyncClient(transport=self._transport, base_url="http://openenv", headers=JSON) as asking:
+            answer: dict[str, Any] = (await asking.post(MCP_PATH, content=content)).json()
         return answer
 
     async def connect(self, websocket: WebSocket) -> None:

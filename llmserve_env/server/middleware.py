@@ -99,13 +99,13 @@ class _Exchange:
             # Nobody is left to be answered.
             self._status = self._status or CLIENT_GONE
         except Exception:
+            # The outermost handler: a bug ends one request. Raised further, Starlette and uvicorn would log it again.
             log.exception(
                 "unexpected error in %s %s id=%s", self._scope["method"], _shown(self._scope["path"]), self._id
             )
             self._gate._operations.errors.inc()
-            if self._has_started:
-                raise
-            await self._refuse(500, f"internal error; the server's log has the details under {self._id}")
+            if not self._has_started:
+                await self._refuse(500, f"internal error; the server's log has the details under {self._id}")
 
     async def _limited_receive(self) -> Message:
         gate = self._gate

@@ -52,8 +52,6 @@ MESSAGES_IN_A_ROW = 16
 MIN_CHECK_INTERVAL_S = 1.0
 AskMcp = Callable[[dict[str, Any], Client], Awaitable[dict[str, Any]]]
 INTERNAL_ERROR = "internal error; the server's log has the details"
-REFUSALS = (LLMServeError, IndexError, TypeError, ValueError)
-"""Errors whose text is meant for the client."""
 
 
 def _plain_action(text: str) -> Changes | None:
@@ -148,9 +146,10 @@ class Connection:
             return await self._handle(message)
         except ValidationError as error:
             return error_frame(WSErrorCode.VALIDATION_ERROR, "Invalid message", errors=error.errors()[:MAX_PROBLEMS])
-        except REFUSALS as error:
+        except LLMServeError as error:
             return error_frame(WSErrorCode.EXECUTION_ERROR, str(error))
         except Exception:
+            # The outermost handler of a message: a bug answers one message, and the session goes on.
             log.exception("unexpected error on a WebSocket")
             self._note_error()
             return error_frame(WSErrorCode.EXECUTION_ERROR, INTERNAL_ERROR)
