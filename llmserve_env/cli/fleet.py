@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     tune = verbs.add_parser("tune", help="tune rules on week 1")
     tune.add_argument("--agent", nargs="+", metavar="RULE", help="rules to tune (default: all)")
     train = verbs.add_parser("train", help="train a policy that corrects the informed rule on week 1")
-    train.add_argument("--steps", type=int, default=6_000_000, metavar="N", help="decisions (default: 6,000,000)")
+    train.add_argument("--steps", type=int, default=16_000_000, metavar="N", help="decisions (default: 16,000,000)")
     train.add_argument("--seed", type=int, default=0, metavar="N", help="of training (default: 0)")
     for verb, run in ((calibrate, run_calibrate), (tune, run_tune), (train, run_train)):
         verb.add_argument("task", help="id of a fleet task, or its YAML file")
@@ -43,14 +43,14 @@ def _task(args: argparse.Namespace) -> FleetTask:
 def run_calibrate(args: argparse.Namespace) -> int:
     """Record, fit, and print how close the surrogate is."""
     from llmserve_env.fleet.fluid.calibration import comparison, fit, save_calibration
-    from llmserve_env.fleet.fluid.recording import record
+    from llmserve_env.fleet.fluid.recording import best_token_budget, record
     from llmserve_env.fleet.weeks import shipped
 
     task = _task(args)
     with progress_bar() as bar:
         bar.stage("recording")
         bar.expect(args.episodes)
-        recording = record(task, shipped(), args.episodes, bar.finish)
+        recording = record(task, shipped(), args.episodes, bar.finish, best_token_budget(task, shipped()))
     found = fit(task, recording)
     print(comparison(task, recording, found))
     print(f"written to {save_calibration(found)}", file=sys.stderr)

@@ -1,7 +1,9 @@
 """The informed rule with corrections: what a learned policy sees, and what its outputs change.
 
 The policy sees the latest readings and what the informed rule asks for, and answers with a few numbers around zero:
-more or fewer replicas of each group, sleeping replicas, and batch jobs.
+more or fewer replicas of each group, how many of those that are there stay beyond that, sleeping replicas, and batch
+jobs. Each replica that arrives breaks promises (its caches are empty, and the router sends everybody there), so one
+that stays for the next wave can be worth its price.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ HISTORY = 12
 """Readings that the policy sees of each signal."""
 REPLICAS_SHARE = 0.3
 """Correction of 1: so many replicas, as a share of the group's usual number."""
+KEPT = "kept"
 ASLEEP_REPLICAS = 2.0
 BATCH_SHARE = 0.5
 LIMIT = 5.0
@@ -31,7 +34,7 @@ LIMIT = 5.0
 
 def action_names(task: FleetTask) -> tuple[str, ...]:
     """What the corrections correct, in order."""
-    names = [f"{role} replicas" for role in groups_of(task)]
+    names = [f"{role} {what}" for role in groups_of(task) for what in ("replicas", KEPT)]
     if any(pool.purchase == "spot" for pool in task.pools):
         names.append("on-demand replicas")
     if any(pool.max_asleep for pool in task.pools):
@@ -51,12 +54,13 @@ class CorrectedRule:
         self._past: list[Array] = []
         self._figures: dict[str, Array] = {}
         self._levels: dict[str, Array] = {}
+        self._coming: dict[str, Array] = {}
 
     @property
     def num_features(self) -> int:
         """Length of what `look` returns per episode."""
         groups, pools = len(self._groups), len(self.task.pools)
-        return HISTORY * (len(SIGNALS) + 2) + 8 + 3 * groups + 4 * pools
+        return HISTORY * (len(SIGNALS) + 2) + 10 + 3 * groups + 4 * pools
 
     @property
     def num_actions(self) -> int:
@@ -86,10 +90,18 @@ class CorrectedRule:
             figures["tpot_ms"] / self.task.slo.tpot_ms,
             np.log1p(figures["ttft_ms"] / self.task.slo.ttft_ms),
             200.0 * (1.0 - figures["attainment_so_far"]),
+            *self._error_budget(figures),
             figures["batch_backlog"] / loads,
             figures["batch_deadline_s"] / deadline_s,
             figures["batch_running"] / 100.0,
         ]
+
+    def _error_budget(self, figures: Mapping[str, Array]) -> list[Array]:
+        """Promises broken as a share of what the first rung of the credits allows: by now, and in the whole episode."""
+        rungs = self.task.prices.credits
+        allowed = 1.0 - rungs[0].below if rungs else 1.0
+        pace = (1.0 - figures["attainment_so_far"]) / allowed
+        return [pace, pace * figures["time_s"] / self.task.length_s]
 
     def _group_figures(self, figures: Mapping[str, Array]) -> list[Array]:
         """What the rule asks for, and how far the replicas are from it."""
@@ -99,6 +111,7 @@ class CorrectedRule:
             level = cast(Informed, self._rule.scalers[role]).held_level(reading)
             self._levels[role] = level[:, 0]
             there, coming = reading.ready[:, 0], reading.ready[:, 0] + reading.pending[:, 0]
+            self._coming[role] = coming
             unit = 0.25 * reading.usual
             found += [level[:, 0] / reading.usual, (there - level[:, 0]) / unit, (coming - level[:, 0]) / unit]
         return found
@@ -117,13 +130,14 @@ class CorrectedRule:
 
     def decide(self, corrections: Array) -> Decisions:
         """Decisions of the rule with these corrections [episode, action]."""
-        task, rest = self.task, iter(corrections.T[len(self._groups) :])
+        task, rest = self.task, iter(corrections.T)
         serving = np.zeros((len(corrections), len(task.pools)))
-        for column, (role, pools) in enumerate(self._groups.items()):
-            usual = sum(task.pools[index].usual_replicas for index in pools)
+        for role, pools in self._groups.items():
+            unit = REPLICAS_SHARE * sum(task.pools[index].usual_replicas for index in pools)
             limit = sum(task.pools[index].max_replicas for index in pools)
-            level = self._levels[role] + REPLICAS_SHARE * usual * corrections[:, column]
-            wanted = np.clip(np.ceil(level - 1e-9), 1.0, limit)
+            level = np.ceil(self._levels[role] + unit * next(rest) - 1e-9)
+            kept = np.minimum(self._coming[role], level + np.round(unit * np.maximum(next(rest), 0.0)))
+            wanted = np.clip(np.maximum(level, kept), 1.0, limit)
             serving[:, pools] = place(wanted, task, pools, self._rule.values, self._figures)
         limits = np.array([pool.max_replicas for pool in task.pools])
         names = action_names(task)

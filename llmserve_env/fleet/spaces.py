@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.fleet.decision import FleetDecision
-from llmserve_env.fleet.task import MIN_TOKEN_BUDGET, FleetTask
+from llmserve_env.fleet.task import FleetTask
 
 BATCH_LEVELS = 11
 """Shares of batch admission: 0, 0.1, … 1."""
@@ -18,11 +18,7 @@ class ActionCodec:
     def __init__(self, task: FleetTask) -> None:
         self._task = task
         self._sleepers = [p for p, pool in enumerate(task.pools) if pool.max_asleep]
-        budgets = [task.replica.token_budget]
-        while budgets[-1] // 2 >= MIN_TOKEN_BUDGET:
-            budgets.append(budgets[-1] // 2)
-        self.token_budgets = tuple(reversed(budgets))
-        """Levels of the token budget, halved down from the engines' own."""
+        self.token_budgets = task.token_budgets
 
     @property
     def names(self) -> tuple[str, ...]:

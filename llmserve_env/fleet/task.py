@@ -99,6 +99,14 @@ class FleetTask(Part):
         return feature_names(self.pool_names)
 
     @property
+    def token_budgets(self) -> tuple[int, ...]:
+        """Levels of the token budget from the least on, halved down from the engines' own."""
+        budgets = [self.replica.token_budget]
+        while budgets[-1] // 2 >= MIN_TOKEN_BUDGET:
+            budgets.append(budgets[-1] // 2)
+        return tuple(reversed(budgets))
+
+    @property
     def length_s(self) -> float:
         """Of an episode."""
         return self.steps * self.window_s

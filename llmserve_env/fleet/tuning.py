@@ -141,18 +141,20 @@ def _named(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(units))]
 
 
-def begin_search(task: FleetTask, name: str) -> Search:
+def begin_search(task: FleetTask, token_budget: int, name: str) -> Search:
     """A search for a rule's settings, from its defaults and, where there are any, from the settings kept."""
-    settings = rule_settings(SCALERS[name], task)
-    kept = _read(TUNED).get(task.versioned_id, {}).get(name, {}).get("settings")
-    return Search(settings, 0, [kept] if kept is not None and set(kept) == set(settings) else [])
+    pinned = {"token_budget": Setting(token_budget, token_budget, token_budget, "whole")}
+    settings = {**rule_settings(SCALERS[name], task), **pinned}
+    kept = _read(TUNED).get(task.versioned_id, {}).get(name, {}).get("settings", {})
+    kept = {**kept, "token_budget": float(token_budget)}
+    return Search(settings, 0, [kept] if set(kept) == set(settings) else [])
 
 
 def tune_rule(
     task: FleetTask, worlds: Worlds, calibration: Calibration, name: str, report: Callable[[Tuned], None]
 ) -> Tuned:
     """Tune the rule of this name; `report` is given the best so far after every round."""
-    search, race = begin_search(task, name), Race(task, worlds, calibration, SCALERS[name])
+    search, race = begin_search(task, calibration.token_budget, name), Race(task, worlds, calibration, SCALERS[name])
     while True:
         found = search.round(race)
         report(found)

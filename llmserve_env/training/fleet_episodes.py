@@ -5,32 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.special import ndtr
 
 from llmserve_env.arrays import Array
-from llmserve_env.fleet.corrected import CorrectedRule
+from llmserve_env.fleet.corrected import KEPT, CorrectedRule, action_names
 from llmserve_env.fleet.fluid.calibration import Calibration
-from llmserve_env.fleet.fluid.episodes import FluidEpisodes, credit_shares
+from llmserve_env.fleet.fluid.episodes import FluidEpisodes
 from llmserve_env.fleet.fluid.need import ahead, needs
 from llmserve_env.fleet.fluid.worlds import Worlds
+from llmserve_env.fleet.sections import PriceSpec
 from llmserve_env.fleet.task import FleetTask
 
 FUTURE_WINDOWS = 16
 MOST_REWARD = 40.0
 """A collapse within one window is bad enough at this; more would drown what is learned elsewhere."""
-SLOPE = 0.25
-"""Half the width of the slope that stands for the ladder's first rung, as a share of the misses that it allows. A cliff
-teaches nothing, and a wide slope teaches to stop just short of the rung."""
+OUTLOOK = 1.0 / 3.0
+"""Part of an episode that is believed to go as the first rung allows, before what was broken so far is projected."""
+FIRST_KEPT = 0.4
+"""Below zero, replicas that are kept teach nothing, so an untrained policy keeps some."""
+SPREAD, LEAST_SPREAD = 1.0, 0.2
+"""How far an episode may end from where it seems to go, at its start and at its end, in units of what the first rung
+allows to break."""
 
 
-def _smooth_credits(kept: Array, task: FleetTask) -> Array:
-    """Credits whose first rung is a slope instead of a cliff."""
-    rungs = task.prices.credits
+def broken_promise_price(projected: Array, left: float, prices: PriceSpec) -> Array:
+    """What a further broken promise adds to the credits that are to be expected, as a share of the income.
+
+    `projected` is what will be broken in the whole episode, in units of what the first rung allows; `left` is the part
+    of the episode that is still to come. The outcome is taken as normal around the projection, so that the cliff at the
+    rung is seen from afar: promises that are safe to break cost nothing, and most those that decide about the rung.
+    """
+    rungs = prices.credits
     if not rungs:
-        return np.zeros_like(kept)
-    first, half = rungs[0], SLOPE * (1.0 - rungs[0].below)
-    foot = credit_shares(np.array([first.below - half]), task.prices)[0]
-    rising = foot * np.clip((first.below + half - kept) / (2.0 * half), 0.0, 1.0)
-    return np.where(kept > first.below - half, rising, credit_shares(kept, task.prices))
+        return np.zeros_like(projected)
+    first, *rest = rungs
+    slope = (rest[0].share - first.share) / (first.below - rest[0].below) if rest else 0.0
+    spread = LEAST_SPREAD + (SPREAD - LEAST_SPREAD) * left**0.5
+    over = (projected - 1.0) / spread
+    cliff = first.share / (1.0 - first.below) * np.exp(-0.5 * over**2) / (spread * np.sqrt(2.0 * np.pi))
+    return np.asarray(cliff + slope * ndtr(over))
 
 
 class _Group:
@@ -49,15 +62,23 @@ class _Group:
         self.step_number, self._worth = 0, np.zeros(len(rows))
 
     def step(self, corrections: Array) -> Array:
-        """Dollars of the step, with credits as they would be at the end if no further promise were broken."""
-        episodes = self.episodes
+        """Dollars of the step; a broken promise costs what it adds to the credits that are to be expected."""
+        episodes, before = self.episodes, self.episodes.judged - self.episodes.met
+        price = broken_promise_price(self._projected(), 1.0 - self.step_number / self.task.steps, self.task.prices)
         episodes.step(self.rule.decide(corrections))
-        kept = 1.0 - (episodes.judged - episodes.met) / np.maximum(self._judged, 1.0)
-        credits = _smooth_credits(kept, self.task) * self._income
-        worth = episodes.interactive_usd + episodes.batch_usd - episodes.bill_usd - credits
+        broken = (episodes.judged - episodes.met - before) / np.maximum(self._judged, 1.0)
+        worth = episodes.interactive_usd + episodes.batch_usd - episodes.bill_usd
         gained, self._worth = worth - self._worth, worth
         self.step_number += 1
-        return np.asarray(gained)
+        return np.asarray(gained - price * broken * self._income)
+
+    def _projected(self) -> Array:
+        """Promises broken in the whole episode if it goes on as so far, in units of what the first rung allows."""
+        episodes, rungs = self.episodes, self.task.prices.credits
+        allowed = (1.0 - rungs[0].below if rungs else 1.0) * np.maximum(self._judged, 1.0)
+        played = episodes.judged / np.maximum(self._judged, 1.0)
+        broken = (episodes.judged - episodes.met) / allowed
+        return np.asarray(broken + (broken + OUTLOOK) / (played + OUTLOOK) * (1.0 - played))
 
 
 class FleetCorrections:
@@ -82,6 +103,8 @@ class FleetCorrections:
         for number, group in enumerate(self._groups):
             group.begin(self._draw())
             self._skip(group, number * task.steps // groups)
+        kept = [name.endswith(KEPT) for name in action_names(task)]
+        self.first_corrections = FIRST_KEPT * np.array(kept, np.float32)
         self.num_actions, self.num_features = self._groups[0].rule.num_actions, self._groups[0].rule.num_features
         self.num_future = FUTURE_WINDOWS * len(self._need)
 

@@ -24,6 +24,8 @@ class CorrectedEpisodes(Protocol):
     num_features: int
     num_future: int
     num_actions: int
+    first_corrections: Array
+    """What an untrained policy answers."""
 
     def observe(self) -> tuple[Array, Array]:
         """What the policy sees, and what only the critic sees besides it: [episode, feature]."""
@@ -36,14 +38,14 @@ class CorrectedEpisodes(Protocol):
 class PpoSettings:
     """Hyper-parameters; the defaults are those that ship."""
 
-    steps: int = 6_000_000
+    steps: int = 16_000_000
     rollout: int = 40
     epochs: int = 4
     minibatches: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     final_learning_rate: float = 1e-4
-    gamma: float = 0.985
-    gae_lambda: float = 0.95
+    gamma: float = 0.98
+    gae_lambda: float = 0.9
     clip: float = 0.2
     noise: float = 0.25
     final_noise: float = 0.07
@@ -85,6 +87,8 @@ class ResidualPpo:
         torch.set_num_threads(1)
         self._episodes, self._settings = episodes, settings
         self.policy = _network(episodes.num_features, settings.hidden, episodes.num_actions, 0.01)
+        with torch.no_grad():
+            self.policy[-1].bias.copy_(torch.as_tensor(episodes.first_corrections))
         self._critic = _network(episodes.num_features + episodes.num_future, settings.hidden, 1, 1.0)
         self._optimiser = torch.optim.Adam([*self.policy.parameters(), *self._critic.parameters()], eps=1e-5)
         self._deviation = torch.zeros(episodes.num_envs, episodes.num_actions)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.dollars import credit_share
 from llmserve_env.fleet.episode import FleetEpisode
+from llmserve_env.fleet.fluid import calibration
 from llmserve_env.fleet.fluid.calibration import arriving_shares, misfit, replay
 from llmserve_env.fleet.fluid.episodes import FluidEpisodes, credit_shares
 from llmserve_env.fleet.fluid.recording import Recording
@@ -162,10 +163,30 @@ def test_replicas_that_arrive_break_promises_and_those_that_leave_do_not() -> No
     assert curves.attainment(batch, shares[0], nobody_waits) == pytest.approx([1.0, 0.98, 1.0, 1.0, 0.95])
 
 
+def test_what_an_arrival_breaks_is_not_laid_to_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "TRIALS", 0)
+    task, worlds = short_task("elastic_fleet", 240), Worlds.of([traffic_of("elastic_fleet", 1, 240)])
+    # One replica more for ten windows, one fewer for ten; what arrives breaks a fifth of its share.
+    up = np.where(np.arange(task.steps) // 10 % 2 == 0, 14.0, 13.0)[None, :, None]
+    judged = np.full((1, task.steps), 1000.0)
+    arriving = arriving_shares(up[..., 0])
+    figures = {
+        "judged": judged,
+        "met": judged * (1.0 - 0.2 * arriving),
+        **{name: np.ones_like(judged) for name in ("ttft_ms", "tpot_ms", "queue", "running", "kv_use")},
+    }
+    found = calibration.fit(task, Recording(worlds, figures, up, np.zeros_like(judged), 512))
+    assert found.token_budget == 512
+    shown = replay(task, Recording(worlds, figures, up, np.zeros_like(judged), 512), found.flow)
+    batch = shown["mean_running"].mean()
+    assert np.interp(batch, RUNNING_KNOTS, found.curves.kept) == pytest.approx(1.0)
+    assert np.interp(batch, RUNNING_KNOTS, found.curves.broken_by_arrival) == pytest.approx(0.2, rel=0.05)
+
+
 def test_prefilling_replicas_are_fitted_to_the_time_to_the_first_token() -> None:
     task, worlds = short_task("pd_pools"), Worlds.of([traffic_of("pd_pools")])
     flow, up = plain_calibration(is_split=True).flow, np.tile([2.5, 12.0], (1, task.steps, 1))
-    recording = Recording(worlds, {}, up, np.zeros((1, task.steps)))
+    recording = Recording(worlds, {}, up, np.zeros((1, task.steps)), task.replica.token_budget)
     shown = replay(task, recording, flow)
     figures = {
         "ttft_ms": 1e3 * (0.1 + shown["wait_s"]),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from llmserve_env.errors import ConfigError, WeightsNotFoundError
-from llmserve_env.fleet.corrected import CorrectedRule
+from llmserve_env.fleet.corrected import REPLICAS_SHARE, CorrectedRule, action_names
 from llmserve_env.fleet.fluid.episodes import FluidEpisodes
 from llmserve_env.fleet.fluid.worlds import Worlds
 from llmserve_env.fleet.learned import CorrectionNetwork, load_corrections
@@ -26,6 +26,7 @@ from llmserve_env.fleet.tuning import (
     Race,
     Search,
     Settings,
+    begin_search,
     play_settings,
     tuned_settings,
 )
@@ -93,6 +94,36 @@ def test_no_correction_is_the_informed_rule(name: str) -> None:
         assert features.shape == (1, corrected.num_features)
         other.step(corrected.decide(np.zeros((1, corrected.num_actions))))
     assert plain.net_usd[0] == pytest.approx(other.net_usd[0])
+
+
+def test_replicas_that_are_there_stay_as_far_as_the_policy_keeps_them() -> None:
+    task = short_task("elastic_fleet")
+    rule = CorrectedRule(task, {"weight_request_rps": 0.0, "base_share": 0.25, "margin": 0.0}, 1)
+    episodes = FluidEpisodes(task, Worlds.of([traffic_of("elastic_fleet")]), plain_calibration(), np.zeros(1, np.int64))
+    there = episodes.replicas.up[0, 0]
+    unit = REPLICAS_SHARE * task.pools[0].usual_replicas
+    found = {}
+    for kept in (-1.0, 0.0, 1.0, 2.0 * there / unit):
+        rule.look(episodes.observe())
+        corrections = np.zeros((1, rule.num_actions))
+        corrections[0, action_names(task).index("any kept")] = kept
+        found[kept] = rule.decide(corrections).serving[0, 0]
+    assert list(found.values()) == [2.0, 2.0, 2.0 + round(unit), there]
+
+
+def test_rules_are_tuned_under_the_token_budget_of_the_surrogate() -> None:
+    task = short_task("elastic_plain")
+    tried: list[Settings] = []
+    search = begin_search(task, 1024, "hpa")
+
+    def note(candidates: Sequence[Settings]) -> np.ndarray:
+        tried.extend(candidates)
+        return np.zeros(len(candidates))
+
+    best = search.round(note).settings
+    assert {each["token_budget"] for each in tried} == {1024.0}
+    episodes = FluidEpisodes(task, Worlds.of([traffic_of("elastic_plain")]), plain_calibration(), np.zeros(1, np.int64))
+    assert RuleBatch(SCALERS["hpa"], task, [best]).decide(episodes.observe()).one().token_budget == 1024
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -30,4 +30,4 @@ def plain_calibration(is_split: bool = False) -> Calibration:
     kept = tuple(float(min(1.0, max(0.0, (200.0 - knot) / 120.0))) for knot in RUNNING_KNOTS)
     by_wait = tuple(float(max(0.0, 1.0 - knot / 2.0)) for knot in WAIT_KNOTS)
     curves = Curves(kept, tuple(0.0 * RUNNING_KNOTS), by_wait, tuple(RUNNING_KNOTS / 256.0), tuple(1e3 * WAIT_KNOTS))
-    return Calibration("plain", Flow(0.015, 3e-4, 5e-5, 1e-6, 150.0, is_split), curves)
+    return Calibration("plain", 8192, Flow(0.015, 3e-4, 5e-5, 1e-6, 150.0, is_split), curves)

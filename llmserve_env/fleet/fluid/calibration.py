@@ -20,8 +20,11 @@ TRIALS = 500
 FITTED = ("base_s", "per_running_s", "prompt_s", "history_s", "most_running")
 CALM_RUNNING = 90.0
 """Batches beyond this come from an overload; a good policy spends little time there, so they weigh little."""
-NO_WAIT_S = 0.1
+BUSY_RUNNING = 60.0
+NO_WAIT_S = 0.02
 LEAST_TTFT_S = 0.01
+OVERLOAD_WINDOWS, MOVED_WINDOWS = 6, 2
+"""For how many windows an overload, and a replica that comes or goes, are felt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Calibration:
     """A surrogate's constants for one version of a task."""
 
     task: str
+    token_budget: int
+    """The engine was recorded under it, and rules and policies keep to it."""
     flow: Flow
     curves: Curves
 
@@ -40,14 +45,19 @@ def load_calibration(task: FleetTask) -> Calibration:
         raise ConfigError(f"{task.versioned_id} has no surrogate; make it with: llmserve fleet calibrate {task.id}")
     data = json.loads(path.read_text(encoding="utf-8"))
     curves = Curves(**{name: tuple(values) for name, values in data["curves"].items()})
-    return Calibration(data["task"], Flow(**data["flow"]), curves)
+    return Calibration(data["task"], data["token_budget"], Flow(**data["flow"]), curves)
 
 
 def save_calibration(found: Calibration) -> Path:
     """Write a fit to the place from which it ships."""
     path = FITS / f"{found.task}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = {"task": found.task, "flow": asdict(found.flow), "curves": found.curves.as_dict()}
+    data = {
+        "task": found.task,
+        "token_budget": found.token_budget,
+        "flow": asdict(found.flow),
+        "curves": found.curves.as_dict(),
+    }
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -129,7 +139,7 @@ def fit(task: FleetTask, recording: Recording, seed: int = 0) -> Calibration:
         found = misfit(task, recording, candidate)
         if found < least:
             best, least = candidate, found
-    return Calibration(task.versioned_id, best, _curves(task, recording, best))
+    return Calibration(task.versioned_id, recording.token_budget, best, _curves(task, recording, best))
 
 
 def batch_index(mean_running: Array) -> Array:
@@ -149,12 +159,16 @@ def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
     decoding = role_counts(task, recording.up)[0]
     batch, wait_s, weight = batch_index(found["mean_running"]), found["wait_s"], figures["judged"]
     kept, arriving = figures["met"] / np.maximum(weight, 1.0), arriving_shares(decoding)
-    # What is left over from an overload is the overload's doing, not that of the batch after it.
-    calm = weight * (wait_s < NO_WAIT_S) * (_recent_max(figures["queue"] / np.maximum(decoding, 1.0)) < 2.0)
-    by_batch = _falling(*_hat_means(batch, kept, calm * (arriving == 0.0), RUNNING_KNOTS, 1.0))
+    # What is left over from an overload is the overload's doing, not that of the batch after it. What a replica breaks
+    # that comes or goes is not the batch's doing either, whose own share is far smaller until it is large.
+    calm = weight * (_recent_max(wait_s, OVERLOAD_WINDOWS) < NO_WAIT_S)
+    moved = (np.diff(decoding, axis=-1, prepend=decoding[..., :1]) != 0.0).astype(np.float64)
+    is_busy = batch > BUSY_RUNNING
+    settled = calm * ((_recent_max(moved, MOVED_WINDOWS) == 0.0) | is_busy)
+    by_batch = _falling(*_hat_means(batch, kept, settled, RUNNING_KNOTS, 1.0))
     expected = np.interp(batch, RUNNING_KNOTS, by_batch)
     broken = (expected - kept) / np.maximum(arriving, 1e-9)
-    by_arrival = _rising(*_hat_means(batch, broken, calm * arriving, RUNNING_KNOTS, 0.0))
+    by_arrival = _rising(*_hat_means(batch, broken, calm * arriving * ~is_busy, RUNNING_KNOTS, 0.0))
     expected = np.maximum(expected - arriving * np.interp(batch, RUNNING_KNOTS, by_arrival), 0.05)
     by_wait = _falling(*_hat_means(wait_s, kept / expected, weight * expected, WAIT_KNOTS, 0.0))
     by_wait = by_wait / by_wait[0]
@@ -163,7 +177,7 @@ def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
     return Curves(*(tuple(float(x) for x in values) for values in (by_batch, by_arrival, by_wait, kv_use, ttft_ms)))
 
 
-def _recent_max(values: Array, windows: int = 6) -> Array:
+def _recent_max(values: Array, windows: int) -> Array:
     """Largest of the latest windows, along the last axis."""
     found = values.copy()
     for lag in range(1, windows):

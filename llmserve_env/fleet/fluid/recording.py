@@ -27,6 +27,7 @@ SMALL_SHARES = (0.3, None, None, 0.0, None, None)
 MARGINS = (0.9, 1.4)
 HELD = 8
 """Windows for which a fleet that keeps its margin holds on to its replicas: each that leaves takes its caches along."""
+BUDGET_EPISODES = 6
 FIGURES = ("judged", "met", "ttft_ms", "tpot_ms", "queue", "running", "kv_use", "batch_usd", "output_tokens")
 
 
@@ -40,9 +41,26 @@ class Recording:
     """[episode, step, pool]: replicas in service, mean over the window."""
     admitted: Array
     """Batch jobs admitted."""
+    token_budget: int
 
 
-def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finish: Callable[[], None]) -> Recording:
+def best_token_budget(task: FleetTask, services: Sequence[RateSeries]) -> int:
+    """The budget under which the engine keeps most promises, with the same orders on the same traffic."""
+    kept = {}
+    for budget in task.token_budgets:
+        figures = record(task, services, BUDGET_EPISODES, lambda: None, budget).figures
+        kept[budget] = sum(float(figures["met"][row].sum()) for row in _steady(BUDGET_EPISODES))
+    return max(kept, key=lambda budget: kept[budget])
+
+
+def _steady(episodes: int) -> list[int]:
+    """The episodes whose fleets keep their margin."""
+    return [row for row in range(episodes) if SMALL_SHARES[row % len(SMALL_SHARES)] is None]
+
+
+def record(
+    task: FleetTask, services: Sequence[RateSeries], episodes: int, finish: Callable[[], None], token_budget: int
+) -> Recording:
     """Play episodes of the training half with orders that wander around what the load needs."""
     rng = np.random.default_rng(FIRST_SEED)
     traffics, rows = [], []
@@ -52,16 +70,18 @@ def record(task: FleetTask, services: Sequence[RateSeries], episodes: int, finis
         traffic = task.traffic(series, starts[episode * 5 % len(starts)], FIRST_SEED + episode)
         traffics.append(traffic)
         small_share = SMALL_SHARES[episode % len(SMALL_SHARES)]
-        rows.append(_play(task, traffic, rng, small_share))
+        rows.append(_play(task, traffic, rng, small_share, token_budget))
         finish()
     data = np.array(rows)
     num_pools = len(task.pools)
     figures = {name: data[:, :, column] for column, name in enumerate(FIGURES)}
     up, admitted = data[:, :, len(FIGURES) : len(FIGURES) + num_pools], data[:, :, -1]
-    return Recording(Worlds.of(traffics), figures, up, admitted)
+    return Recording(Worlds.of(traffics), figures, up, admitted, token_budget)
 
 
-def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_share: float | None) -> list[list[float]]:
+def _play(
+    task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_share: float | None, token_budget: int
+) -> list[list[float]]:
     loads = np.convolve(traffic.arrivals, np.full(SMOOTHED, 1.0 / SMOOTHED), "same")
     loads = loads / task.window_s / task.traffic_spec.mean_rps
     episode = FleetEpisode(task, traffic)
@@ -82,7 +102,7 @@ def _play(task: FleetTask, traffic: Traffic, rng: np.random.Generator, small_sha
             for pool, each in zip(task.pools, size, strict=True)
         )
         before, waiting = observation, observation.batch_backlog
-        observation, _, _, info = episode.step(FleetDecision(serving, (0,) * len(serving), share, None))
+        observation, _, _, info = episode.step(FleetDecision(serving, (0,) * len(serving), share, token_budget))
         outcome = info["outcome"]
         up = [(a.up + b.up) / 2 for a, b in zip(before.pools, observation.pools, strict=True)]
         most = share * task.batch.max_admission_rps * task.window_s if task.batch is not None else 0.0

@@ -92,7 +92,7 @@ class RuleBatch:
             np.maximum(serving, least[None, :]),
             asleep,
             batch_share(self.values, figures, ready),
-            np.full(len(serving), self.task.replica.token_budget),
+            self.values["token_budget"][:, 0],
         )
 
     def reading(self, role: str, figures: Mapping[str, Array], future: Array | None = None) -> Reading:

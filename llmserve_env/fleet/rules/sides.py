@@ -1,7 +1,7 @@
-"""What every rule decides besides replicas, by the same few settings: sleeping replicas and batch jobs.
+"""What every rule decides besides replicas, by the same few settings: token budget, sleeping replicas and batch jobs.
 
 Batch jobs are admitted while the fleet has room, and at the full rate when their deadline comes near. The token budget
-stays at what the engines are started with, because the surrogate on which rules are tuned does not know its effect.
+is the one under which the surrogate was recorded, which is the best one on the engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from llmserve_env.fleet.task import FleetTask
 
 def side_settings(task: FleetTask) -> dict[str, Setting]:
     """The settings that mean something in this task."""
-    found: dict[str, Setting] = {}
+    least, most = task.token_budgets[0], task.token_budgets[-1]
+    found = {"token_budget": Setting(most, least, most, "whole")}
     most_asleep = max(pool.max_asleep for pool in task.pools)
     if most_asleep > 0:
         found["asleep"] = Setting(0, 0, most_asleep, "whole")
