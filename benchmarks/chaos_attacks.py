@@ -69,10 +69,13 @@ def large_episodes(port: int, go_on: GoOn) -> dict[str, int]:
 def replays(port: int, go_on: GoOn) -> dict[str, int]:
     """Ask for the state of many sessions in turn."""
     names: list[str] = []
-    with _client(port, "127.0.1.3") as client:
-        while len(names) < 300 and go_on():
-            answer = client.post("/reset", json={"task_id": 2, "seed": len(names)})
-            names += [answer.json()["session_id"]] if answer.status_code == 200 else []
+
+    def begin(client: httpx.Client, number: int) -> httpx.Response:
+        answer = client.post("/reset", json={"task_id": 2, "seed": number})
+        names.extend([answer.json()["session_id"]] if answer.status_code == 200 else [])
+        return answer
+
+    _ask_until(port, "127.0.1.3", lambda: len(names) < 300 and go_on(), begin)
     if not names:
         return {"sessions": 0}
 
