@@ -92,6 +92,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "scipy": (
         "llmserve_env/evaluation/statistics.py",
         "llmserve_env/fleet/fluid/calibration.py",
+        "llmserve_env/training/fleet_episodes.py",
         "llmserve_env/profiles/",
         "llmserve_env/backends/table/lookup.py",
         "llmserve_env/workloads/traces/",
