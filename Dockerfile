@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The environment server: CPU only, no torch. Build: docker build -t llmserve-env .
 # The digest is that of the index over all architectures. To renew it: docker buildx imagetools inspect python:3.11-slim
 ARG BASE=python:3.11.17-slim@sha256:45037981b62b34b44602584fccbc4d884d5f7dc92c7ee86bb38a698a79fe1e51
@@ -37,7 +36,9 @@ COPY --from=build /app/env/README.md /app/env/openenv.yaml ./
 COPY --from=build /app/env/docker ./docker
 # `uvicorn server.app:app`, as openenv.yaml names it; the package itself is installed.
 COPY --from=build /app/env/server ./server
-# Only /tmp is written at run time, so the image also runs with a read-only root and as any user.
+# A new volume takes over the permissions of the folder that it is mounted on, so nothing has to run as root to hand it over.
+RUN mkdir -p -m 1777 /data
+# Only /tmp and a volume are written at run time, so the image also runs with a read-only root and as any user.
 ENV PATH=/opt/llmserve/venv/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \

@@ -1,7 +1,7 @@
 """Replay the Dockerfile without Docker: `python tools/replay_dockerfile.py [--keep FOLDER] [--skip-server]`.
 
-Every step runs in a folder that represents the image's root: absolute paths below /opt, /app and /tmp are moved there.
-Then the entry point is started as the image would start it, the endpoints are checked, and the installed size is
+Every step runs in a folder that represents the image's root: absolute paths below /opt, /app, /tmp and /data are moved
+there. Then the entry point is started as the image would start it, the endpoints are checked, and the installed size is
 printed. The base image is not replayed; this machine's Python takes its place.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_MB = 900
-MOVED = re.compile(r"(?<![\w.])/(opt|app|tmp)(?=/|\b)")
+MOVED = re.compile(r"(?<![\w.])/(opt|app|tmp|data)(?=/|\b)")
 IGNORED = ("ARG", "EXPOSE", "HEALTHCHECK", "USER")
 
 

@@ -35,11 +35,22 @@ def test_the_build_backend_and_what_it_needs_are_in_the_hashed_lists() -> None:
         assert re.search(rf"^{name}==[^\n]*\\\n\s+--hash=sha256:", lists, re.MULTILINE), name
 
 
-def test_the_image_and_its_services_do_not_run_as_root() -> None:
+def test_no_service_runs_as_root() -> None:
     assert [argument for name, argument in instructions(DOCKERFILE) if name == "USER"] == ["1000:1000"]
-    for name in SERVERS:
-        service = SERVICES[name]
-        assert (service["user"], service["read_only"], service["cap_drop"]) == ("1000:1000", True, ["ALL"])
+    assert set(SERVICES) == {*SERVERS, "postgres"}
+    for name, service in SERVICES.items():
+        assert service["user"] == ("70:70" if name == "postgres" else "1000:1000")
+        assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert all(SERVICES[name]["read_only"] for name in SERVERS)
+
+
+def test_a_new_volume_can_be_written_by_the_images_user() -> None:
+    folders = {volume.split(":")[1] for volume in SERVICES["server"]["volumes"]}
+    assert folders == {SERVICES["server"]["environment"]["LLMSERVE_DATA_DIR"]} == {"/data"}
+    final = list(instructions(DOCKERFILE))
+    final = final[max(i for i, (name, _) in enumerate(final) if name == "FROM") :]
+    made = final.index(("RUN", "mkdir -p -m 1777 /data"))
+    assert made < [name for name, _ in final].index("USER")
 
 
 def test_ports_are_published_on_this_machine_only() -> None:
@@ -54,6 +65,8 @@ def test_there_is_no_default_password() -> None:
 
 
 def test_every_image_that_is_fetched_is_pinned_by_its_digest() -> None:
+    # A line `# syntax=` would fetch the image that reads the Dockerfile.
+    assert "syntax=" not in DOCKERFILE
     stages = [argument for name, argument in instructions(DOCKERFILE) if name == "FROM"]
     assert [stage.split()[0] for stage in stages] == ["${BASE}", "${BASE}"]
     base = [argument for name, argument in instructions(DOCKERFILE) if name == "ARG"]

@@ -17,6 +17,7 @@ def test_continued_lines_are_one_instruction_and_comments_are_none() -> None:
 def test_the_images_paths_are_moved_below_the_root(tmp_path: Path) -> None:
     image = Image(tmp_path)
     assert image.place("cp /opt/x /tmp") == f"cp {tmp_path}/opt/x {tmp_path}/tmp"
+    assert image.place("mkdir /data") == f"mkdir {tmp_path}/data"
     assert image.place("/usr/tmp/opt.d a/app /optional") == "/usr/tmp/opt.d a/app /optional"
 
 
