@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ SCHEDULER = "llmserve_steering.scheduler.SteeredScheduler"
 ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
 WORKER = "llmserve_steering.worker.TimedWorker"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
-POLL_S = 0.25
+POLL_S, PROBE_TIMEOUT_S = 0.25, 5.0
 STOP_TIMEOUT_S = 20.0
 LOG_TAIL = 2_000
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
@@ -141,11 +142,10 @@ class VllmServer:
         while time.monotonic() < deadline_s:
             if self._process.poll() is not None:
                 raise ProviderError(f"vLLM ended with status {self._process.returncode}: {self._log_tail()}")
-            try:
-                if httpx.get(f"{self.base_url}/models", timeout=POLL_S).is_success:
+            with suppress(httpx.HTTPError):
+                if httpx.get(f"{self.base_url}/models", timeout=PROBE_TIMEOUT_S).is_success:
                     return
-            except httpx.HTTPError:
-                time.sleep(POLL_S)
+            time.sleep(POLL_S)
         raise ProviderError(f"vLLM did not answer within {self.options.start_timeout_s:g} s: {self._log_tail()}")
 
     def _log_tail(self) -> str:

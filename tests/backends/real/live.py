@@ -16,6 +16,8 @@ PYTHON_VARIABLE, MODEL_VARIABLE, ARTIFACTS_VARIABLE = (
     "LLMSERVE_REAL_MODEL_DIR",
     "LLMSERVE_REAL_ARTIFACTS",
 )
+START_TIMEOUT_S = 1_200.0
+"""Loading vLLM takes half a minute, and many times that beside other work."""
 
 
 def options(folder: Path, **overrides: Any) -> LaunchOptions:
@@ -24,7 +26,7 @@ def options(folder: Path, **overrides: Any) -> LaunchOptions:
     if missing:
         pytest.fail(f"{' and '.join(missing)} must name the engine: run `make real-test`")
     python, model = (Path(os.environ[name]) for name in (PYTHON_VARIABLE, MODEL_VARIABLE))
-    return LaunchOptions(python=python, model=model, folder=folder, **overrides)
+    return LaunchOptions(python=python, model=model, folder=folder, start_timeout_s=START_TIMEOUT_S, **overrides)
 
 
 def artifacts() -> Path:
