@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,31 @@ ROUND, ROUNDS = 250, 4
 ENOUGH = 0.005
 HEAT, THROUGH = 8, 0.2
 """Worlds of the heat, and the share of settings that play on all worlds after it."""
+GUIDE, FROM_GUIDE = 4.0, 24
+"""Price of a missing promise to the search that leads to fleets which keep theirs: more than the replicas for it cost.
+And the settings that the search for dollars takes over from it."""
 SIDE_BY_SIDE = 1500
 """Episodes played side by side: more do not fit the processor's cache."""
 
 Settings = dict[str, float]
+Measure = Callable[[FluidEpisodes], Array]
+"""What is to be as high as possible: a figure per episode."""
+
+
+def net_usd(episodes: FluidEpisodes) -> Array:
+    """What tuning is about."""
+    return episodes.net_usd
+
+
+def guiding_usd(episodes: FluidEpisodes) -> Array:
+    """Dollars, less a multiple of the price of the promises that are missing to the last rung of the credits.
+
+    Below that rung nothing is earned at all, so dollars alone say "serve less": the smallest fleet is the best of those
+    that fail, and a search that begins among them ends there.
+    """
+    rungs = episodes.task.prices.credits
+    missing = np.maximum(rungs[-1].below - episodes.attainment, 0.0) if rungs else 0.0
+    return np.asarray(episodes.net_usd - GUIDE * missing * episodes.promised_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +68,26 @@ class Tuned:
 
 
 def play_settings(
-    task: FleetTask, worlds: Worlds, calibration: Calibration, scaler: type[Scaler], candidates: Sequence[Settings]
+    task: FleetTask,
+    worlds: Worlds,
+    calibration: Calibration,
+    scaler: type[Scaler],
+    candidates: Sequence[Settings],
+    measure: Measure = net_usd,
 ) -> Array:
-    """Mean dollars per episode of each candidate on all worlds."""
+    """The measure's mean over all worlds, for each candidate."""
     per_batch = max(1, SIDE_BY_SIDE // len(worlds))
     parts = [candidates[k : k + per_batch] for k in range(0, len(candidates), per_batch)]
-    return np.concatenate([_play_part(task, worlds, calibration, scaler, part) for part in parts])
+    return np.concatenate([_play_part(task, worlds, calibration, scaler, part, measure) for part in parts])
 
 
 def _play_part(
-    task: FleetTask, worlds: Worlds, calibration: Calibration, scaler: type[Scaler], candidates: Sequence[Settings]
+    task: FleetTask,
+    worlds: Worlds,
+    calibration: Calibration,
+    scaler: type[Scaler],
+    candidates: Sequence[Settings],
+    measure: Measure,
 ) -> Array:
     rows = np.tile(np.arange(len(worlds)), len(candidates))
     batch = RuleBatch(scaler, task, [each for each in candidates for _ in range(len(worlds))])
@@ -67,7 +98,7 @@ def _play_part(
         if need is not None:
             futures = {role: ahead(each, rows, episodes.window, FUTURE_WINDOWS) for role, each in need.items()}
         episodes.step(batch.decide(episodes.observe(), futures))
-    return np.asarray(episodes.net_usd.reshape(len(candidates), len(worlds)).mean(axis=1))
+    return np.asarray(measure(episodes).reshape(len(candidates), len(worlds)).mean(axis=1))
 
 
 class Race:
@@ -87,8 +118,12 @@ class Race:
         values[through] = played
         return np.asarray(values)
 
-    def _play(self, worlds: Worlds, candidates: Sequence[Settings]) -> Array:
-        return play_settings(self._task, worlds, self._calibration, self._scaler, candidates)
+    def guide(self, candidates: Sequence[Settings]) -> Array:
+        """`guiding_usd` on the worlds of the heat: a way to good settings needs no more of them."""
+        return self._play(self._few, candidates, guiding_usd)
+
+    def _play(self, worlds: Worlds, candidates: Sequence[Settings], measure: Measure = net_usd) -> Array:
+        return play_settings(self._task, worlds, self._calibration, self._scaler, candidates, measure)
 
 
 class Search:
@@ -107,6 +142,10 @@ class Search:
         """Whether the last thousand settings gained too little to go on."""
         best = self._history
         return len(best) > ROUNDS + 1 and best[-1] - best[-1 - ROUNDS] < ENOUGH * abs(best[-1])
+
+    def best(self, count: int) -> list[Settings]:
+        """The best settings so far, from the best on."""
+        return _named(self._settings, self._units[np.argsort(self._values)[::-1][:count]])
 
     def round(self, play: Callable[[Sequence[Settings]], Array]) -> Tuned:
         """Play the next settings; returns the best so far."""
@@ -141,22 +180,36 @@ def _named(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(units))]
 
 
-def begin_search(task: FleetTask, token_budget: int, name: str) -> Search:
-    """A search for a rule's settings, from its defaults and, where there are any, from the settings kept."""
+def begin_search(task: FleetTask, token_budget: int, name: str, first: Sequence[Settings] = ()) -> Search:
+    """A search for a rule's settings, from its defaults, `first` and, where there are any, the settings kept."""
     pinned = {"token_budget": Setting(token_budget, token_budget, token_budget, "whole")}
     settings = {**rule_settings(SCALERS[name], task), **pinned}
     kept = _read(TUNED).get(task.versioned_id, {}).get(name, {}).get("settings", {})
     kept = {**kept, "token_budget": float(token_budget)}
-    return Search(settings, 0, [kept] if set(kept) == set(settings) else [])
+    return Search(settings, 0, [*first, kept] if set(kept) == set(settings) else first)
 
 
 def tune_rule(
     task: FleetTask, worlds: Worlds, calibration: Calibration, name: str, report: Callable[[Tuned], None]
 ) -> Tuned:
-    """Tune the rule of this name; `report` is given the best so far after every round."""
-    search, race = begin_search(task, calibration.token_budget, name), Race(task, worlds, calibration, SCALERS[name])
+    """Tune the rule of this name; `report` is given the best so far after every round.
+
+    A first search leads to fleets that keep their promises, and the search for dollars goes on from its best settings.
+    """
+    race = Race(task, worlds, calibration, SCALERS[name])
+    guide = begin_search(task, calibration.token_budget, name)
+    led = _to_the_end(guide, race.guide, lambda found: None)
+    search = begin_search(task, calibration.token_budget, name, guide.best(FROM_GUIDE))
+
+    def tried_in_all(found: Tuned) -> Tuned:
+        return replace(found, tried=led.tried + found.tried)
+
+    return tried_in_all(_to_the_end(search, race, lambda found: report(tried_in_all(found))))
+
+
+def _to_the_end(search: Search, play: Callable[[Sequence[Settings]], Array], report: Callable[[Tuned], None]) -> Tuned:
     while True:
-        found = search.round(race)
+        found = search.round(play)
         report(found)
         if search.is_over:
             return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,12 @@ from llmserve_env.fleet.tuning import (
     Race,
     Search,
     Settings,
+    Tuned,
     begin_search,
+    guiding_usd,
+    net_usd,
     play_settings,
+    tune_rule,
     tuned_settings,
 )
 from tests.fleet.worlds import plain_calibration, short_task, traffic_of
@@ -78,6 +83,56 @@ def test_a_race_values_its_winners_on_every_world() -> None:
     best = int(values.argmax())
     alone = play_settings(task, worlds, plain_calibration(), Constant, [candidates[best]])
     assert values[best] == pytest.approx(alone[0])
+
+
+def test_a_search_hands_on_its_best_settings_from_the_best_on() -> None:
+    search = Search(HILL)
+    best = search.round(hill).settings
+    handed_on = search.best(5)
+    assert handed_on[0] == best
+    heights = hill(handed_on)
+    assert list(heights) == sorted(heights, reverse=True)
+
+
+def constant_values(measure: Callable[[FluidEpisodes], np.ndarray], *shares: float) -> np.ndarray:
+    """What a measure says about constant fleets of these shares of the usual size."""
+    task, worlds = short_task("elastic_plain"), Worlds.of([traffic_of("elastic_plain")])
+    candidates = [{"share": share} for share in shares]
+    return play_settings(task, worlds, plain_calibration(), Constant, candidates, measure)
+
+
+def test_among_fleets_that_fail_dollars_ask_for_the_smallest_and_the_guide_for_the_largest() -> None:
+    shares = (0.5, 0.6, 0.7)
+    usd, guide = constant_values(net_usd, *shares), constant_values(guiding_usd, *shares)
+    assert usd[0] > usd[1] > usd[2]
+    assert guide[0] < guide[1] < guide[2]
+
+
+def test_a_fleet_above_the_last_rung_is_worth_its_dollars_to_the_guide() -> None:
+    assert constant_values(guiding_usd, 2.0) == pytest.approx(constant_values(net_usd, 2.0))
+
+
+def test_tuning_is_led_over_the_fleets_that_earn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dollars fall with the size of a fleet until it keeps its promises, which only large ones of many settings do."""
+    settings = rule_settings(SCALERS["informed"], short_task("elastic_plain"))
+
+    def play(*args: Any) -> np.ndarray:
+        candidates, measure = args[4], args[5]
+        units = np.array(
+            [[each.unit(row[name]) for name, each in settings.items() if each.high > each.low] for row in candidates]
+        )
+        size = np.clip(units, 0.0, 0.9).mean(axis=1)
+        if measure is guiding_usd:
+            return np.asarray(size)
+        return np.asarray(np.where(size > 0.75, 5.0 - size, -size))
+
+    monkeypatch.setattr("llmserve_env.fleet.tuning.play_settings", play)
+    reported: list[Tuned] = []
+    worlds = Worlds.of([traffic_of("elastic_plain")])
+    found = tune_rule(short_task("elastic_plain"), worlds, plain_calibration(), "informed", reported.append)
+    assert found.usd > 4.0
+    assert found == reported[-1]
+    assert reported[0].tried > RANDOM_SETTINGS + ROUNDS * ROUND, "the settings of the guide are tried ones too"
 
 
 @pytest.mark.parametrize("name", TASKS)

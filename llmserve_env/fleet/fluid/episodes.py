@@ -72,6 +72,11 @@ class FluidEpisodes:
         credits = credit_shares(self.attainment, self.task.prices) * self.interactive_usd
         return np.asarray(self.interactive_usd + self.batch_usd - self.bill_usd - credits)
 
+    @property
+    def promised_usd(self) -> Array:
+        """Income of all requests of an episode, if every promise is kept."""
+        return np.asarray(self._data["income_usd"][:, self._worlds.lead_windows :].sum(axis=1))
+
     def step(self, decisions: Decisions) -> Array:
         """Serve one window; returns the dollars that it brought to each episode."""
         before = self.net_usd
