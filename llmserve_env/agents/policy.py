@@ -45,11 +45,21 @@ def policy_folder(name: str) -> Path:
     return shipped if use_shipped else trained
 
 
-def policy_folder_for(task: Task, name: str | None = None) -> Path:
-    """The folder of the policy of this name (the task's id) for this version: `<name>-v<version>` if there is one."""
-    name = name or task.id
-    versioned = policy_folder(f"{name}-v{task.version}")
-    return versioned if versioned.is_dir() else policy_folder(name)
+def policy_folder_for(task: Task) -> Path:
+    """The folder of the policy of a task for its version: `<id>-v<version>` if there is one."""
+    versioned = policy_folder(f"{task.id}-v{task.version}")
+    return versioned if versioned.is_dir() else policy_folder(task.id)
+
+
+def generalist_folder_for(task: Task) -> Path:
+    """The newest generalist's, except for a task of which an older one has learned this version.
+
+    The number in the folder's name is a version of the tasks it was trained on, which says nothing about others.
+    """
+    former = policy_folder(f"{GENERALIST}-v{task.version}")
+    card = former / "ppo.json"
+    has_learned = card.is_file() and _read_card(card)["tasks"].get(task.id) == task.version
+    return former if has_learned else policy_folder(GENERALIST)
 
 
 def keep_former(folder: Path, task: Task) -> None:

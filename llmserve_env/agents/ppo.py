@@ -9,10 +9,10 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.agents.policy import (
-    GENERALIST,
     PolicyNetwork,
     check_interface,
     check_policy,
+    generalist_folder_for,
     load_policy,
     policy_folder_for,
 )
@@ -70,7 +70,7 @@ class GeneralistAgent(PpoAgent):
     name = "ppo_generalist"
 
     def _folder(self, task: Task) -> Path:
-        return self._given or policy_folder_for(task, GENERALIST)
+        return self._given or generalist_folder_for(task)
 
     def _check(self, policy: PolicyNetwork, task: Task, folder: Path) -> PolicyFormat:
         # A task that it was trained on must be of the same version; others are played as they are.

@@ -13,12 +13,19 @@ from typing import Any
 import pytest
 
 import llmserve_env
-from llmserve_env.agents.policy import GENERALIST, check_policy, load_policy, policy_folder, weights_folder
+from llmserve_env.agents.policy import (
+    GENERALIST,
+    check_policy,
+    generalist_folder_for,
+    load_policy,
+    policy_folder,
+    weights_folder,
+)
 from llmserve_env.agents.registry import make_agent
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import SEED_RANGES
-from llmserve_env.tasks.catalog import BENCHMARK, load_task
+from llmserve_env.tasks.catalog import BENCHMARK, EXTENDED, load_task, load_version
 
 FOLDERS = [*BENCHMARK, GENERALIST]
 PACKAGE = Path(llmserve_env.__file__).parent
@@ -47,6 +54,13 @@ def test_a_policy_fits_its_tasks(name: str) -> None:
     policy = load_policy(folder)
     for task in card_of(name)["tasks"]:
         check_policy(policy, load_task(task), folder)
+
+
+def test_an_older_generalist_plays_only_the_versions_that_it_learned() -> None:
+    """The trace-driven tasks have a version 1 too, of which the core tasks' first generalist has not heard."""
+    newest, former = policy_folder(GENERALIST), policy_folder(f"{GENERALIST}-v1")
+    assert {generalist_folder_for(load_task(name)) for name in (*BENCHMARK, *EXTENDED)} == {newest}
+    assert {generalist_folder_for(load_version(name, 1)) for name in BENCHMARK} == {former}
 
 
 def test_training_in_a_checkout_updates_the_shipped_policies(monkeypatch: pytest.MonkeyPatch) -> None:
