@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,8 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overhead.set_defaults(run_command=measure_overhead)
     hosts = commands.add_parser("hosts", help="the tuned constant and PPO in the simulator, beside other CPUs")
     hosts.set_defaults(run_command=show_hosts)
+    host = commands.add_parser("host", help="fit the host of the episodes that `play` recorded before and after")
+    host.add_argument("--source", type=Path, required=True, help="folder that `play` wrote")
+    host.add_argument("--engine", choices=sorted(ENGINES), default="h200")
+    host.add_argument("--save", type=Path, metavar="FILE.json", required=True)
+    host.set_defaults(run_command=fit_host_of)
     report = commands.add_parser("report", help="compare with the simulator; the table of docs/card.md")
     report.add_argument("--source", type=Path, required=True, help="folder that `play` wrote")
+    report.add_argument("--host", type=Path, metavar="FILE.json", help="simulate beside this host, not the task's")
     report.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the scores and one seed")
     report.add_argument("--json", action="store_true")
     report.set_defaults(run_command=report_all)
@@ -48,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def play_all(asked: argparse.Namespace) -> None:
     """`play`."""
-    from tools.card_experiment.playing import run
+    from tools.card_experiment.running import run
 
     out = asked.out.resolve()
     run(
@@ -78,6 +85,18 @@ def show_hosts(_: argparse.Namespace) -> None:
     print(as_markdown(task_of(ENGINES["h200"], None), ENGINES["h200"]))
 
 
+def fit_host_of(asked: argparse.Namespace) -> None:
+    """`host`."""
+    from tools.card_experiment.host_of_day import fit
+    from tools.card_experiment.playing import task_of
+
+    plan = ENGINES[asked.engine]
+    found = fit(asked.source, plan, task_of(plan, None))
+    asked.save.write_text(json.dumps(found.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    pieces_ms, single_ms = found.piecewise_graph.base_ms, found.no_graph.base_ms
+    print(f"{asked.save}: {pieces_ms:.1f} ms to launch the pieces of a graph, {single_ms:.1f} ms without a graph")
+
+
 def report_all(asked: argparse.Namespace) -> None:
     """`report`."""
     from tools.card_experiment.comparison import compare
@@ -93,7 +112,7 @@ def report_all(asked: argparse.Namespace) -> None:
         )
     (engine,), (length,) = engines, windows
     plan, task = ENGINES[engine], task_of(ENGINES[engine], length)
-    found = compare(task, plan, records)
+    found = compare(task, plan, records, asked.host)
     print(as_json(found) if asked.json else as_markdown(found))
     if asked.plot is not None:
         from tools.card_experiment.plot import draw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from llmserve_env.graders.references import has_references, reference_for
 from llmserve_env.request_outcomes import RequestOutcomes, request_figures
 from llmserve_env.rng import POLICY_STREAM, stream
 from llmserve_env.tasks.task import Task
+from llmserve_env.tasks.variants import with_changes
 from tools.card_experiment.engines import EnginePlan
 from tools.card_experiment.health import Health, health_of
 from tools.card_experiment.policies import TRAINED, TUNED, policy_of
@@ -96,10 +98,14 @@ def score_of(task: Task, windows: Windows) -> float:
     return sum(weight * reference.normalised(name, float(shares[name].mean())) for name, weight in weights)
 
 
-def fleet_of(task: Task, record: Record) -> Deployment:
-    """The task's fleet with the pool and the CUDA graphs that the engine reported, and its scheduling mode."""
+def fleet_of(task: Task, record: Record, host: Path | None = None) -> Deployment:
+    """The task's fleet with the pool and the CUDA graphs that the engine reported, and its scheduling mode.
+
+    `host` is the file of another host than the task's.
+    """
+    beside = task if host is None else with_changes(task, deployment={"host": str(host)})
     return replace(
-        task.fleet,
+        beside.fleet,
         num_blocks_override=int(record.facts["num_blocks"]),
         block_tokens=int(record.facts["block_tokens"]),
         graph_max_tokens=int(record.facts.get("graph_max_tokens", task.fleet.graph_max_tokens)),
@@ -107,11 +113,11 @@ def fleet_of(task: Task, record: Record) -> Deployment:
     )
 
 
-def simulate(task: Task, plan: EnginePlan, record: Record) -> PlayedEpisode:
+def simulate(task: Task, plan: EnginePlan, record: Record, host: Path | None = None) -> PlayedEpisode:
     """The same policy on the same requests in the simulator."""
     name, seed = record.key
     policy = policy_of(name, plan)
-    episode = Episode(task, backend=SimulatedBackend(task, fleet=fleet_of(task, record)))
+    episode = Episode(task, backend=SimulatedBackend(task, fleet=fleet_of(task, record, host)))
     episode.reset(seed)
     policy.reset(task, [stream(seed, POLICY_STREAM)])
     while not episode.is_done:
@@ -119,9 +125,9 @@ def simulate(task: Task, plan: EnginePlan, record: Record) -> PlayedEpisode:
     return episode.played()
 
 
-def pair(task: Task, plan: EnginePlan, record: Record) -> EpisodePair:
+def pair(task: Task, plan: EnginePlan, record: Record, host: Path | None = None) -> EpisodePair:
     """Play the counterpart of a recorded episode."""
-    played = simulate(task, plan, record)
+    played = simulate(task, plan, record, host)
     terms = played.trajectory.terms[: played.step_count]
     return EpisodePair(
         *record.key,
@@ -131,9 +137,9 @@ def pair(task: Task, plan: EnginePlan, record: Record) -> EpisodePair:
     )
 
 
-def compare(task: Task, plan: EnginePlan, records: Sequence[Record]) -> Comparison:
+def compare(task: Task, plan: EnginePlan, records: Sequence[Record], host: Path | None = None) -> Comparison:
     """Both columns, their differences and their order."""
-    pairs = [pair(task, plan, record) for record in records]
+    pairs = [pair(task, plan, record, host) for record in records]
     sides: dict[str, dict[str, dict[int, dict[str, float]]]] = {"live": {}, "simulated": {}}
     for found in pairs:
         sides["live"].setdefault(found.policy, {})[found.seed] = found.live

@@ -1,19 +1,20 @@
-"""Playing policies on a live engine in this process, one episode after the other."""
+"""One episode on a live engine in this process, in real time."""
 
 from __future__ import annotations
 
 import gc
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from llmserve_env.agents.agent import Agent, view_of
 from llmserve_env.backends.real.backend import LiveBackend
 from llmserve_env.backends.real.in_process import InProcessEngine, InProcessProvider
+from llmserve_env.backends.real.plugin.llmserve_steering.control import Status
 from llmserve_env.backends.real.settings import RealSettings
 from llmserve_env.backends.real.tasks import real_task
 from llmserve_env.env.episode import Episode, PlayedEpisode
@@ -23,7 +24,6 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import at_rate, with_changes
 from tools.card_experiment.engines import EnginePlan
 from tools.card_experiment.policies import policy_of
-from tools.card_experiment.records import is_kept, save
 
 UNLIMITED: dict[str, Any] = {
     "max_requests_per_step": 10**6,
@@ -36,8 +36,6 @@ UNLIMITED: dict[str, Any] = {
 }
 """The engine is ours: nothing is cut, or the two columns would not be of the same requests."""
 WARM_RATE, WARM_WINDOWS = 4.0, 16
-MARGIN_S = 5.0
-"""Beyond the length of an episode, for its beginning and end."""
 
 
 def start(plan: EnginePlan, folder: Path, model: Path | None, **options: Any) -> InProcessEngine:
@@ -58,26 +56,36 @@ def task_of(plan: EnginePlan, windows: int | None) -> Task:
     return with_changes(task, steps=windows, workload={"horizon_s": horizon_s})
 
 
-def play_live(engine: InProcessEngine, task: Task, policy: Agent, seed: int) -> tuple[PlayedEpisode, dict[str, Any]]:
-    """Play one episode in real time; what happened, and what the engine says of itself."""
+@contextmanager
+def live_episode(
+    engine: InProcessEngine, task: Task, seed: int, *, record_iterations: bool = False
+) -> Iterator[tuple[Episode, LiveBackend]]:
+    """An episode on the engine, reset; recording its iterations costs some time in each."""
     settings = RealSettings(provider="vllm", spread_caps=False, **UNLIMITED)
-    # Nothing is recorded per iteration, which would slow the engine down.
-    backend = LiveBackend(task, settings, partial(InProcessProvider, engine, record_iterations=False))
+    backend = LiveBackend(task, settings, partial(InProcessProvider, engine, record_iterations=record_iterations))
     with Episode(task, backend=backend) as episode:
         episode.reset(seed)
-        provider = backend.provider
-        assert isinstance(provider, InProcessProvider)
+        yield episode, backend
+
+
+def play_out(episode: Episode, task: Task, policy: Agent, seed: int) -> PlayedEpisode:
+    """Play to the end, in real time."""
+    policy.reset(task, [stream(seed, POLICY_STREAM)])
+    while not episode.is_done:
+        episode.step(policy.act(view_of(episode.batch, episode.step_count))[0])
+    return episode.played()
+
+
+def play_live(engine: InProcessEngine, task: Task, policy: Agent, seed: int) -> tuple[PlayedEpisode, dict[str, Any]]:
+    """Play one episode in real time; what happened, and what the engine says of itself."""
+    with live_episode(engine, task, seed) as (episode, backend):
+        provider = provider_of(backend)
         before, began_s, began_cpu_s = provider.status(), time.monotonic(), time.process_time()
-        policy.reset(task, [stream(seed, POLICY_STREAM)])
-        while not episode.is_done:
-            episode.step(policy.act(view_of(episode.batch, episode.step_count))[0])
-        played = episode.played()
+        played = play_out(episode, task, policy, seed)
         details = backend.details()["real"]
     after = provider.status()
     facts = {
-        "num_blocks": after.num_blocks,
-        "block_tokens": after.block_tokens,
-        "graph_max_tokens": after.graph_max_tokens,
+        **engine_facts(after),
         "preemptions": after.preemptions - before.preemptions,
         "iterations": after.iterations - before.iterations,
         "failures": details["failures"],
@@ -85,6 +93,17 @@ def play_live(engine: InProcessEngine, task: Task, policy: Agent, seed: int) -> 
         "client_cpu_share": round((time.process_time() - began_cpu_s) / (time.monotonic() - began_s), 3),
     }
     return played, facts
+
+
+def provider_of(backend: LiveBackend) -> InProcessProvider:
+    """The provider of an episode that is under way."""
+    assert isinstance(backend.provider, InProcessProvider)
+    return backend.provider
+
+
+def engine_facts(status: Status) -> dict[str, Any]:
+    """What the simulator must know of the engine."""
+    return {name: getattr(status, name) for name in ("num_blocks", "block_tokens", "graph_max_tokens")}
 
 
 def warm_up(engine: InProcessEngine, task: Task, plan: EnginePlan) -> None:
@@ -95,50 +114,3 @@ def warm_up(engine: InProcessEngine, task: Task, plan: EnginePlan) -> None:
     # does the same.
     gc.collect()
     gc.freeze()
-
-
-def run(
-    plan: EnginePlan,
-    engine_name: str,
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    out: Path,
-    *,
-    windows: int | None = None,
-    model: Path | None = None,
-    limit_s: float | None = None,
-) -> None:
-    """Play every policy on every seed that `out` does not hold yet; no episode is begun that would outlast the limit.
-
-    Policies alternate, so that a drift of the machine meets all of them. Each episode is kept as soon as it is over.
-    """
-    began_s, task = time.monotonic(), task_of(plan, windows)
-    missing = [(seed, name) for seed in seeds for name in policies if not is_kept(out, name, seed)]
-    agents = {name: policy_of(name, plan) for name in policies}
-    for agent in agents.values():
-        # A policy without weights or constant is found before the engine is started.
-        agent.reset(task, [stream(0, POLICY_STREAM)])
-    if not missing:
-        print(f"{out} holds all {len(seeds) * len(policies)} episodes", flush=True)
-        return
-    engine = start(plan, out / "control", model)
-    print(f"the engine started in {time.monotonic() - began_s:.0f} s", flush=True)
-    try:
-        warm_up(engine, task, plan)
-        for seed, name in missing:
-            episode_s = task.steps * task.window_s + MARGIN_S
-            if limit_s is not None and time.monotonic() - began_s + episode_s > limit_s:
-                print(f"stopped before {name} on seed {seed}: {limit_s:g} s are over; run again to go on", flush=True)
-                break
-            played, facts = play_live(engine, task, agents[name], seed)
-            facts |= {"engine": engine_name, "policy": name, "seed": seed, "task": task.id}
-            facts |= {"task_version": task.version, "vllm": import_module("vllm").__version__}
-            save(out, facts, played)
-            print(
-                f"{name} on seed {seed}: {len(played.requests)} requests, "
-                f"reward {played.trajectory.terms['reward'][: played.step_count].mean():.4f}, "
-                f"client {facts['client_cpu_share']:.0%} of a core, at {time.monotonic() - began_s:.0f} s",
-                flush=True,
-            )
-    finally:
-        engine.close()

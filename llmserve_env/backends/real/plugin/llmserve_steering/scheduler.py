@@ -89,15 +89,16 @@ class Steering:
         taken_at_s = time.monotonic()
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         ended_at_s = time.monotonic()
-        started_at_s, work = self._open.pop(id(scheduler_output), (ended_at_s, {}))
+        scheduled_at_s, work = self._open.pop(id(scheduler_output), (ended_at_s, {}))
         # An iteration that was scheduled while another ran counts from the end of that one.
-        started_at_s = max(started_at_s, self._ended_at_s)
+        started_at_s = max(scheduled_at_s, self._ended_at_s)
         self._iterations += 1
         self._busy_s += ended_at_s - started_at_s
         self._ended_at_s = ended_at_s
         if self._log is not None and work:
             told = getattr(model_runner_output, TIMES_ATTRIBUTE, {})
-            self._record({"start": started_at_s, "taken": taken_at_s, "end": ended_at_s, **told}, work)
+            times = {"scheduled": scheduled_at_s, "start": started_at_s, "taken": taken_at_s, "end": ended_at_s}
+            self._record({**times, **told}, work)
         if not self.running:
             self._say()
         elif ended_at_s - self._said_at_s > STATUS_INTERVAL_S:
@@ -172,7 +173,8 @@ class Steering:
             work["pairs"] += tokens * past + tokens * (tokens + 1) // 2
             if request.num_output_tokens == 0 and past + tokens >= request.num_prompt_tokens:
                 first.append(name)
-        return {**work, "admitted": len(output.scheduled_new_reqs), "first": first}
+        queue = {"running": len(self.running), "waiting": len(self.waiting)}
+        return {**work, **queue, "admitted": len(output.scheduled_new_reqs), "first": first}
 
     def _record(self, times: dict[str, Any], work: dict[str, Any]) -> None:
         assert self._log is not None
