@@ -17,7 +17,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,6 +37,10 @@ from llmserve_env.errors import InvalidActionError
 WINDOWS_SHOWN, WINDOWS_REWARDED = 3, 5
 NUM_HELD_OUT, SAMPLES = 8, 4
 """Held-out moments, and answers sampled for each."""
+PING_INTERVAL_S, PING_TIMEOUT_S, ANSWER_TIMEOUT_S = 60.0, 600.0, 600.0
+"""A machine that a model keeps busy answers late; a server that died closes its connections, which is seen at once."""
+ATTEMPTS = 5
+"""How many times a piece of work is begun if the server keeps closing its connection."""
 HELD_OUT_START = 9_000
 """Offset in the evaluation range: seeds that neither training nor any published table uses."""
 
@@ -56,25 +60,37 @@ class Sessions:
     def __init__(self, url: str, count: int, stack: ExitStack) -> None:
         self._free: SimpleQueue[Any] = SimpleQueue()
         for _ in range(count):
-            self._free.put(stack.enter_context(LLMServeWSEnv(base_url=url).sync()))
+            self._free.put(stack.enter_context(self._client(url)))
         self._pool = stack.enter_context(ThreadPoolExecutor(count))
+
+    @staticmethod
+    def _client(url: str) -> Any:
+        client = LLMServeWSEnv(
+            base_url=url,
+            message_timeout_s=ANSWER_TIMEOUT_S,
+            websocket_ping_interval_s=PING_INTERVAL_S,
+            websocket_ping_timeout_s=PING_TIMEOUT_S,
+        )
+        return client.sync()
 
     def history(self, moments: Sequence[Moment]) -> list[list[dict[str, Any]]]:
         """The observations of the windows just before each moment."""
-        return list(self._pool.map(lambda moment: self._with_session(self._reach, moment), moments))
+        return list(self._pool.map(lambda moment: self.with_session(self._reach, moment), moments))
 
     def pay(self, moments: Sequence[Moment], actions: Sequence[Mapping[str, Any] | None]) -> list[float]:
         """Mean reward of the windows after each moment under an action, from 0 to 1; 0 for no action."""
         pairs = zip(moments, actions, strict=True)
-        return list(self._pool.map(lambda pair: self._with_session(self._serve, *pair), pairs))
+        return list(self._pool.map(lambda pair: self.with_session(self._serve, *pair), pairs))
 
-    def _with_session(self, work: Any, *given: Any) -> Any:
+    def with_session(self, work: Any, *given: Any) -> Any:
+        """What `work` returns when a free session does it."""
         env = self._free.get()
         try:
-            return work(env, *given)
-        except (ConnectionClosed, OSError):
-            # A connection may have been closed while the model was busy. The client opens a new one, and all work
-            # begins with a reset, so it can simply be done again.
+            for _ in range(ATTEMPTS - 1):
+                # The server closes a connection whose client did not answer its pings while the model was busy. The
+                # client opens a new one, and all work begins with a reset, so it can simply be done again.
+                with suppress(ConnectionClosed, OSError):
+                    return work(env, *given)
             return work(env, *given)
         finally:
             self._free.put(env)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosedError
 
 pytest.importorskip("trl", reason="needs trl: pip install trl transformers datasets")
 
-from examples.trl_grpo import Moment, Sessions, main, make_dataset, moments_of, rewards_of
+from examples.trl_grpo import ATTEMPTS, Moment, Sessions, main, make_dataset, moments_of, rewards_of
 from tests.server.running import RunningServer
 
 # The libraries of the example warn about themselves.
@@ -50,6 +51,25 @@ def test_sessions_side_by_side_pay_what_one_alone_does(tmp_path: Path) -> None:
         prompts = make_dataset(Sessions(server.url, 2, stack), moments)["prompt"]
     assert together == alone
     assert len({prompt[1]["content"] for prompt in prompts}) == len(moments)
+
+
+def test_work_is_begun_again_when_its_connection_was_closed(tmp_path: Path) -> None:
+    broken: list[str] = []
+
+    def work(env: Any, times: int) -> int:
+        if len(broken) < times:
+            broken.append("once")
+            raise ConnectionClosedError(None, None)
+        return len(broken)
+
+    with RunningServer(f"sqlite:///{tmp_path / 'sessions.db'}") as server, ExitStack() as stack:
+        sessions = Sessions(server.url, 1, stack)
+        assert sessions.with_session(work, ATTEMPTS - 1) == ATTEMPTS - 1
+        broken.clear()
+        with pytest.raises(ConnectionClosedError):
+            sessions.with_session(work, ATTEMPTS)
+        moment = Moment("static_workload", 1_000_000, 3)
+        assert sessions.pay([moment], [GOOD])[0] > 0.0
 
 
 def test_a_tiny_model_learns_and_is_saved(tmp_path: Path) -> None:
