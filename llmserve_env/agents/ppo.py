@@ -19,7 +19,7 @@ from llmserve_env.agents.policy import (
 from llmserve_env.agents.policy_format import PolicyFormat
 from llmserve_env.arrays import Array
 from llmserve_env.env.spaces import ActionCodec
-from llmserve_env.errors import EpisodeStateError
+from llmserve_env.errors import EpisodeStateError, WeightsNotFoundError
 from llmserve_env.tasks.task import Task
 
 
@@ -57,6 +57,10 @@ class OwnPolicyAgent(PpoAgent):
     """A policy of your own, in a folder: it plays every task that has its features and levels."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        if not (folder / "ppo.safetensors").is_file():
+            raise WeightsNotFoundError(
+                f"{folder} holds no ppo.safetensors; name a folder that train.py or export_policy wrote"
+            )
         super().__init__(folder)
         self.name = name
 

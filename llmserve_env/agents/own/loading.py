@@ -103,12 +103,13 @@ def _module(place: str, spec: str) -> ModuleType:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(
-            f"there is no module {place!r}, so no agent {spec!r}; agents are named by {FORMS}, or by a known name"
+            f"there is no installed module {place!r}, so no agent {spec!r}; a file is named as in "
+            f"{place.replace('.', '/')}.py:{spec.rpartition(':')[2]}, other agents by {FORMS}, or by a known name"
         ) from error
 
 
 def _file_module(path: Path) -> ModuleType:
-    """A Python file as a module, run once per process."""
+    """A Python file as a module, run once per process; it may import files beside it."""
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     name = f"llmserve_own_agent_{abs(hash(str(path))):x}"
@@ -119,6 +120,9 @@ def _file_module(path: Path) -> ModuleType:
         raise ConfigError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    # Last, so that no file there takes the place of an installed package.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
     except BaseException:

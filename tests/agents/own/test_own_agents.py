@@ -99,6 +99,13 @@ def test_knobs_that_an_action_leaves_out_keep_their_values() -> None:
     assert (knobs["batch_cap"], knobs["kv_budget_fraction"]) == (64, 0.5)
 
 
+def test_a_file_may_import_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "cap_beside_the_agent.py").write_text("CAP = 33\n", encoding="utf-8")
+    source = "from cap_beside_the_agent import CAP\ndef decide(seen):\n    return {'batch_cap': CAP}\n"
+    played = play(load_agent(f"{agent_file(tmp_path, source)}:decide"), TASK, [1])[0]
+    assert set(played.trajectory.knobs[:, 0]) == {33.0}
+
+
 def test_every_episode_has_an_object_of_its_own(tmp_path: Path) -> None:
     source = (
         "class Counter:\n"
@@ -146,7 +153,10 @@ def test_weights_reach_a_class_that_takes_them(tmp_path: Path) -> None:
     [
         ("nobody", "there is no agent 'nobody'"),
         ("nothing.py:Agent", "there is no file"),
-        ("no_such_package.module:Agent", "there is no module 'no_such_package.module'"),
+        (
+            "no_such_package.module:Agent",
+            "no installed module 'no_such_package.module'.* no_such_package/module.py:Agent",
+        ),
         ("llmserve_env.agents.heuristic:Missing", "defines no 'Missing'"),
         ("llmserve_env.agents.heuristic:MIN_CAP", "is a int"),
         ("llmserve_env.agents.agent:AgentView", "has no reset and no act"),
@@ -253,9 +263,12 @@ def test_an_onnx_policy_takes_the_most_probable_level(tmp_path: Path) -> None:
         load_agent(f"onnx:{narrow}").reset(TASK, [])
 
 
-def test_a_missing_onnx_file_is_an_error() -> None:
-    with pytest.raises(WeightsNotFoundError, match="no file"):
-        load_agent("onnx:nowhere.onnx")
+@pytest.mark.parametrize(
+    ("spec", "reason"), [("onnx:nowhere.onnx", "no file"), ("safetensors:nowhere", "nowhere holds no ppo.safetensors")]
+)
+def test_a_missing_network_is_an_error(spec: str, reason: str) -> None:
+    with pytest.raises(WeightsNotFoundError, match=reason):
+        load_agent(spec)
 
 
 def test_a_view_from_the_wire_shows_the_same_observation() -> None:
