@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def run_leaderboard(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.folder} holds no submissions; write one with: llmserve submit -o {args.folder}/FILE")
     suites = standings(found)
     stale = False
-    for path, text in ((args.document, leaderboard_document(suites)), (args.page, leaderboard_page(suites))):
+    for path, render in ((args.document, leaderboard_document), (args.page, leaderboard_page)):
+        text = render(suites, Path(os.path.relpath(args.folder, path.parent)).as_posix())
         is_current = path.is_file() and path.read_text(encoding="utf-8") == text
         stale |= not is_current
         if not args.check and not is_current:

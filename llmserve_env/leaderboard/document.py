@@ -10,7 +10,7 @@ from llmserve_env.leaderboard.standings import Entry
 
 INTRODUCTION = f"""# Leaderboard
 
-Every entry is a file in [`leaderboard/`](../leaderboard) with the actions of an agent on the official seeds
+Every entry is a file in [`leaderboard/`]({{entries}}) with the actions of an agent on the official seeds
 ({REPORTED_SEEDS.start}..{REPORTED_SEEDS.stop - 1}). `make leaderboard` replays all of them and writes this page and
 [leaderboard.html](leaderboard.html), where the table can be sorted and an episode of every entry can be watched.
 CI replays them again. A score is therefore what these actions earn, whatever a file claims; how the actions were
@@ -18,35 +18,37 @@ found is the submitter's word. Because the official seeds are public, `llmserve 
 agent again, on them and on fresh seeds, and shows whether it does as well there.
 
 [own_agents.md](own_agents.md#submit-and-verify) says how to enter. Scores are means over seeds with 95 % bootstrap
-intervals; the first column is the mean over the tasks of the suite.
+intervals; the first column is the mean over the tasks of the suite. Seeds differ in difficulty, so whoever played
+fewer than all of them is listed without a rank.
 """
 
 
-def leaderboard_document(suites: Mapping[str, Sequence[Entry]]) -> str:
-    """The whole page."""
-    return "\n".join([INTRODUCTION, *(_suite(suite, entries) for suite, entries in suites.items())])
+def leaderboard_document(suites: Mapping[str, Sequence[Entry]], folder: str) -> str:
+    """The whole page; `folder` leads from it to the entries."""
+    introduction = INTRODUCTION.format(entries=folder)
+    return "\n".join([introduction, *(_suite(suite, entries, folder) for suite, entries in suites.items())])
 
 
-def _suite(suite: str, entries: Sequence[Entry]) -> str:
+def _suite(suite: str, entries: Sequence[Entry], folder: str) -> str:
     tasks = entries[0].submission.tasks
     header = ["rank", "agent", "score", *(f"`{task.id}` v{task.version}" for task in tasks), "episodes", "date", "file"]
-    rows = [_row(entry) for entry in entries]
+    rows = [_row(entry, folder) for entry in entries]
     lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     return f"## Suite `{suite}`\n\n" + "\n".join(lines) + "\n"
 
 
-def _row(entry: Entry) -> list[str]:
+def _row(entry: Entry, folder: str) -> list[str]:
     agent = entry.agent
     name = f"[{agent.name}]({agent.url})" if agent.url else agent.name
     by = f" ({agent.author})" if agent.author else ""
     return [
-        "ceiling" if entry.rank is None else str(entry.rank),
+        entry.place,
         name + by,
         cell(entry.score),
         *(cell(summary) for summary in entry.tasks.values()),
         str(entry.num_episodes),
         entry.submission.date,
-        f"[{entry.file}](../leaderboard/{entry.file})",
+        f"[{entry.file}]({folder}/{entry.file})",
     ]
 
 

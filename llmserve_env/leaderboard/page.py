@@ -14,15 +14,15 @@ from llmserve_env.leaderboard.standings import Entry
 from llmserve_env.leaderboard.watching import watched_episodes
 
 UNRANKED = 10**6
-"""Sorts ceilings behind everybody."""
+"""Sorts who has no rank behind everybody."""
 WATCH = """<section id="watch" hidden><h2>An episode of <span id="who"></span></h2>
 <p><label>task <select id="task"></select></label> <button id="play" type="button">Play</button>
 <label>window <input id="at" type="range" min="1" value="1"></label> <output id="now"></output></p>
 <div id="charts"></div></section>"""
 
 
-def leaderboard_page(suites: Mapping[str, Sequence[Entry]]) -> str:
-    """The whole page."""
+def leaderboard_page(suites: Mapping[str, Sequence[Entry]], folder: str) -> str:
+    """The whole page; `folder` leads from it to the entries."""
     episodes = {entry.file: watched_episodes(entry.submission) for entries in suites.values() for entry in entries}
     body = [
         "<h1>LLMServeEnv leaderboard</h1>",
@@ -31,7 +31,7 @@ def leaderboard_page(suites: Mapping[str, Sequence[Entry]]) -> str:
             "over the official seeds with 95 % intervals, and every one is the result of replaying the submitted "
             "actions. Press a heading to sort by it, and an agent's name to watch its first episode."
         ),
-        *(section(f"suite-{suite}", f"Suite {suite}", _table(entries)) for suite, entries in suites.items()),
+        *(section(f"suite-{suite}", f"Suite {suite}", _table(entries, folder)) for suite, entries in suites.items()),
         WATCH,
         f'<script type="application/json" id="episodes">{_data(episodes)}</script>',
         f"<script>{_file('page.js')}</script>",
@@ -48,24 +48,24 @@ def _file(name: str) -> str:
     return files("llmserve_env.leaderboard").joinpath(name).read_text(encoding="utf-8")
 
 
-def _table(entries: Sequence[Entry]) -> str:
+def _table(entries: Sequence[Entry], folder: str) -> str:
     tasks = [f"{task.id} v{task.version}" for task in entries[0].submission.tasks]
     header = ["rank", "agent", "score", *tasks, "episodes", "date", "file"]
     heads = "".join(f'<th aria-sort="none"><button type="button">{escape(name)}</button></th>' for name in header)
-    rows = "".join(_row(entry, header) for entry in entries)
+    rows = "".join(_row(entry, header, folder) for entry in entries)
     table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
     return f'<div class="scroll"><table class="sortable">{table}</table></div>'
 
 
-def _row(entry: Entry, header: Sequence[str]) -> str:
+def _row(entry: Entry, header: Sequence[str], folder: str) -> str:
     agent = entry.agent
     link = f' <a href="{escape(agent.url)}">link</a>' if agent.url else ""
     by = f"<small>{escape(' · '.join(filter(None, (agent.author, agent.description))))}{link}</small>"
     watch = f'<button class="watch" type="button" data-file="{escape(entry.file)}">{escape(agent.name)}</button>'
-    file = f'<a href="../leaderboard/{escape(entry.file)}" aria-label="{escape(entry.file)}">JSON</a>'
+    file = f'<a href="{escape(folder)}/{escape(entry.file)}" aria-label="{escape(entry.file)}">JSON</a>'
     rank = UNRANKED if entry.rank is None else entry.rank
     cells = [
-        _cell(rank, "ceiling" if entry.rank is None else str(entry.rank)),
+        _cell(rank, entry.place),
         _cell(agent.name.lower(), f"{watch}{by}"),
         *(_score(summary) for summary in (entry.score, *entry.tasks.values())),
         _cell(entry.num_episodes, str(entry.num_episodes)),

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from llmserve_env.evaluation.runner import Runner
+from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from llmserve_env.evaluation.statistics import Summary, summarise
 from llmserve_env.leaderboard.submission import AgentCard, Submission, read_submission
 from llmserve_env.leaderboard.verifying import Verified, verify
@@ -24,11 +25,18 @@ class Entry:
     """Over the official seeds, each the mean of its scores on the suite's tasks."""
     tasks: dict[str, Summary]
     rank: int | None
-    """None for a ceiling, which sees the traffic to come."""
+    """None for a ceiling, which sees the traffic to come, and where official seeds were left out: they differ."""
 
     @property
     def agent(self) -> AgentCard:
         return self.submission.agent
+
+    @property
+    def place(self) -> str:
+        """The rank as tables show it."""
+        if self.agent.sees_the_future:
+            return "ceiling"
+        return "unranked" if self.rank is None else str(self.rank)
 
     @property
     def num_episodes(self) -> int:
@@ -64,7 +72,7 @@ def _ranked(entries: Sequence[Entry]) -> list[Entry]:
     best_first = sorted(entries, key=lambda entry: (-entry.score.mean, entry.file))
     ranked, rank = [], 0
     for entry in best_first:
-        if entry.agent.sees_the_future:
+        if entry.agent.sees_the_future or entry.num_episodes < len(REPORTED_SEEDS):
             ranked.append(entry)
             continue
         rank += 1

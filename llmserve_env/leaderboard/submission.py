@@ -1,7 +1,8 @@
 """A submission: one JSON file with the actions and rewards of every official episode, and a card of the agent.
 
 Actions are kept as runs, `[steps, values of the task's action knobs]`, and rewards with six decimals, so a file is
-small. The score is not taken from the file: `verify` replays the actions.
+small. The score is not taken from the file: `verify` replays the actions. Many changes of an action alter no reward (a
+larger batch cap that nothing fills, say), so each episode also has a digest of what happened in it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from llmserve_env.env.episode import ActionLog, PlayedEpisode
+from llmserve_env.env.episode import COUNTS, ActionLog, PlayedEpisode
 from llmserve_env.errors import InvalidLogError
+from llmserve_env.tasks.digest import task_digest
+from llmserve_env.version import PACKAGE_VERSION
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 REWARD_DECIMALS = 6
 MAX_TEXT = 500
 MAX_FILE_BYTES = 20_000_000
@@ -26,6 +29,7 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 PlainText = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"^[^|<>`\[\]\n]*$")]
 """Text that a table cell can show as it is."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Run = tuple[Annotated[int, Field(ge=1)], tuple[Finite, ...]]
 """How many steps in a row, and the values of the task's `action_knobs`."""
 
@@ -55,6 +59,8 @@ class SubmittedEpisode(_Part):
     actions: tuple[Run, ...]
     rewards: tuple[Finite, ...]
     score: Annotated[float, Field(ge=0.0, le=1.0)]
+    record: Digest
+    """Of what was played and what came of it: see `record_digest`."""
 
 
 class SubmittedTask(_Part):
@@ -62,14 +68,14 @@ class SubmittedTask(_Part):
 
     id: Text
     version: Annotated[int, Field(ge=1)]
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    digest: Digest
     episodes: tuple[SubmittedEpisode, ...] = Field(min_length=1)
 
 
 class Submission(_Part):
     """One agent on one suite."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     agent: AgentCard
     suite: Text
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
@@ -103,6 +109,18 @@ class Submission(_Part):
         return f"{self.suite}-{re.sub(r'[^a-z0-9]+', '_', self.agent.name.lower()).strip('_')}"
 
 
+def record_digest(episode: PlayedEpisode, package_version: str) -> str:
+    """SHA-256 of the versions, the seed, and of every window the knobs asked for, those in force and what was counted.
+
+    The counts are those that observations show, so it stays the same when the engine counts something more.
+    """
+    log, trajectory, n = episode.log(), episode.trajectory, episode.step_count
+    in_force = episode.task.action_from_knobs(trajectory.knobs[:n]).tolist()
+    counts = {name: trajectory.window[name][:n].tolist() for name in COUNTS}
+    causes = [package_version, log.environment_version, task_digest(episode.task), log.seed, log.actions]
+    return hashlib.sha256(json.dumps([*causes, in_force, counts]).encode()).hexdigest()
+
+
 def submitted(episode: PlayedEpisode, score: float) -> SubmittedEpisode:
     """An episode that was played to its end, as a submission keeps it."""
     log = episode.log()
@@ -111,6 +129,7 @@ def submitted(episode: PlayedEpisode, score: float) -> SubmittedEpisode:
         actions=tuple((len(list(run)), values) for values, run in groupby(log.actions)),
         rewards=tuple(round(reward, REWARD_DECIMALS) for reward in log.rewards),
         score=round(score, REWARD_DECIMALS),
+        record=record_digest(episode, PACKAGE_VERSION),
     )
 
 
@@ -156,4 +175,5 @@ def read_submission(path: Path) -> Submission:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise InvalidLogError(f"{path.name} is not a submission: {where}: {first['msg']}") from error
+        again = f": files of this version have format {FORMAT}, submit again" if where == "format" else ""
+        raise InvalidLogError(f"{path.name} is not a submission: {where}: {first['msg']}{again}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from llmserve_env.leaderboard.submission import (
     SubmittedEpisode,
     SubmittedTask,
     log_of,
+    record_digest,
 )
 from llmserve_env.tasks.catalog import SUITES, load_task
 from llmserve_env.tasks.digest import task_digest
@@ -67,10 +69,11 @@ def _check_suite(submission: Submission) -> None:
             )
         seeds = tuple(episode.seed for episode in task.episodes)
         if seeds != tuple(official):
-            wrong = next((seed for seed, right in zip(seeds, official, strict=False) if seed != right), seeds[-1])
+            pairs = enumerate(zip_longest(seeds, official, fillvalue="none"), 1)
+            number, (has, needs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
             raise InvalidLogError(
-                f"{task.id}: the official seeds are {official.start}, {official.start + 1}, … in order, the same for "
-                f"every task; got {len(seeds)} with {wrong} among them"
+                f"{task.id}: the official seeds are {REPORTED_SEEDS.start}, {REPORTED_SEEDS.start + 1}, … in order, as "
+                f"many for every task; episode {number} should have {needs}, but has {has}"
             )
 
 
@@ -97,6 +100,11 @@ def _replayed_score(piece: tuple[Submission, SubmittedTask, SubmittedEpisode]) -
     if abs(score - claimed.score) > TOLERANCE:
         raise InvalidLogError(
             f"{where}: claims a score of {claimed.score!r}, but its replay gives {score:.{REWARD_DECIMALS}f}"
+        )
+    if claimed.record != record_digest(episode.played(), submission.package_version):
+        raise InvalidLogError(
+            f"{where}: all rewards fit, but the replay is not the episode that was recorded: an action that alters no "
+            "reward, the package's version or the record was changed"
         )
     return float(score)
 

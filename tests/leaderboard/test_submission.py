@@ -76,6 +76,22 @@ def an_action(data: Any) -> None:
     run[1][0] = 7
 
 
+def an_action_without_effect(data: Any) -> None:
+    """One more place in the last window's batch, which nothing fills."""
+    runs = data["tasks"][0]["episodes"][0]["actions"]
+    count, values = runs.pop()
+    runs += [[count - 1, values]] if count > 1 else []
+    runs.append([1, [values[0] + 1, *values[1:]]])
+
+
+def package_version(data: Any) -> None:
+    data["package_version"] = "9.9.9"
+
+
+def a_record(data: Any) -> None:
+    data["tasks"][0]["episodes"][0]["record"] = "0" * 64
+
+
 def a_reward(data: Any) -> None:
     data["tasks"][2]["episodes"][1]["rewards"][99] += 0.01
 
@@ -126,13 +142,16 @@ def task_digest(data: Any) -> None:
     ("change", "reason"),
     [
         (an_action, r"bursty_workload, seed 301000: step \d+ claims a reward of .* but its replay pays"),
+        (an_action_without_effect, r"static_workload, seed 301000: all rewards fit, but .* an action that alters no"),
         (a_reward, r"adversarial_multitenant, seed 301001: step 100 claims a reward"),
         (a_score, r"static_workload, seed 301000: claims a score of 0.999, but its replay gives"),
-        (another_seed, r"static_workload: the official seeds are 301000, .* got 2 with 12 among them"),
+        (another_seed, r"static_workload: the official seeds are 301000, .* episode 2 should have 301001, but has 12"),
         (swapped_episodes, r"bursty_workload, seed 301000: step \d+ claims a reward"),
         (a_shorter_episode, r"has 199 actions; an episode has 200"),
         (out_of_range, r"kv_budget_fraction must be a number from 0.1 to 1; got 1.5"),
         (a_missing_task, r"the core suite has static_workload, bursty_workload, adversarial_multitenant; got"),
+        (package_version, r"static_workload, seed 301000: .* the package's version or the record was changed"),
+        (a_record, r"static_workload, seed 301000: .* the package's version or the record was changed"),
         (environment_version, r"played on environment '0'; here is"),
         (task_version, r"static_workload: played on version 99"),
         (task_digest, r"static_workload: played on version \d+ \(000000000000\)"),
@@ -145,9 +164,12 @@ def test_a_changed_submission_is_refused_with_the_reason(
         verify(tampered(entry, tmp_path, change))
 
 
-def test_a_change_without_a_new_hash_is_refused_before_any_replay(entry: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [an_action, an_action_without_effect, a_reward, package_version, another_seed])
+def test_a_change_without_a_new_hash_is_refused_before_any_replay(
+    entry: Path, tmp_path: Path, change: Callable[[Any], None]
+) -> None:
     with pytest.raises(InvalidLogError, match="changed after it was written"):
-        verify(tampered(entry, tmp_path, a_reward, rehash=False))
+        verify(tampered(entry, tmp_path, change, rehash=False))
 
 
 def test_the_command_says_what_does_not_fit(entry: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +183,12 @@ def test_the_command_says_what_does_not_fit(entry: Path, tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "Invalid JSON"), ("[]", "is not a submission"), ('{"format": 2}', "format"), ('{"format": 1}', "agent")],
+    [
+        ("", "Invalid JSON"),
+        ("[]", "is not a submission"),
+        ('{"format": 1}', "format 2, submit again"),
+        ('{"format": 2}', "agent"),
+    ],
 )
 def test_a_file_that_is_no_submission_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "file.json"
@@ -198,6 +225,10 @@ def test_both_documented_agents_reach_the_leaderboard(entry: Path, tmp_path: Pat
     for text in (document.read_text(encoding="utf-8"), page.read_text(encoding="utf-8")):
         assert "My agent" in text
         assert "My service" in text
+        # They played two of twenty seeds.
+        assert text.count("unranked") == 2
+        assert "entries/service.json" in text
+        assert "../" not in text
     assert main(["leaderboard", *where, "--check"]) == 0
     document.write_text("old", encoding="utf-8")
     assert main(["leaderboard", *where, "--check"]) == 2
