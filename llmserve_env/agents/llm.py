@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import ceil
@@ -23,6 +24,8 @@ from llmserve_env.tasks.task import Task
 
 MAX_CALLS_AT_ONCE = 16
 MAX_QUOTED = 200
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Before a busy API is asked again, unless it names a time; the pause doubles."""
 
 
 class ModelCallError(AgentError):
@@ -42,7 +45,7 @@ class LlmAgent:
 
     name = "llm"
 
-    def __init__(self, settings: LlmSettings | None = None) -> None:
+    def __init__(self, settings: LlmSettings | None = None, wait: Callable[[float], None] = time.sleep) -> None:
         self.settings = settings or LlmSettings.from_environment()
         if not self.settings.api_key:
             raise MissingCredentialError(MISSING)
@@ -52,6 +55,7 @@ class LlmAgent:
             timeout=self.settings.timeout_s,
             max_retries=self.settings.max_retries,
         )
+        self._wait = wait
         self._past = LlmUsage()
         self._system = ""
         self._players: list[_Player] = []
@@ -112,19 +116,7 @@ class LlmAgent:
 
     def _ask(self, task: Task, player: _Player) -> str | None:
         """The text of the model's answer, or the arguments of its last call of the tool."""
-        try:
-            reply = self._client.chat.completions.create(
-                model=self.settings.model,
-                messages=[
-                    {"role": "system", "content": self._system},
-                    {"role": "user", "content": user_prompt(player.history)},
-                ],
-                temperature=0.0,
-                max_completion_tokens=self.settings.max_answer_tokens,
-                **self._form(task),
-            )
-        except openai.OpenAIError as error:
-            raise ModelCallError(f"{self.settings.model} did not answer: {error}") from error
+        reply = self._completion(task, player, self.settings.max_repeated_refusals)
         player.usage.add_call(reply.usage)
         if not reply.choices:
             return None
@@ -132,6 +124,31 @@ class LlmAgent:
         called = [call.function.arguments for call in message.tool_calls or () if call.type == "function"]
         answer: str | None = called[-1] if called else message.content
         return answer
+
+    def _completion(self, task: Task, player: _Player, repeats: int) -> Any:
+        """The API's reply; a busy API is asked so many times again."""
+        for i in range(repeats + 1):
+            try:
+                return self._client.chat.completions.create(
+                    model=self.settings.model,
+                    messages=[
+                        {"role": "system", "content": self._system},
+                        {"role": "user", "content": user_prompt(player.history)},
+                    ],
+                    temperature=0.0,
+                    max_completion_tokens=self.settings.max_answer_tokens,
+                    **self._form(task),
+                )
+            except openai.RateLimitError as error:
+                if i == repeats or error.code == "insufficient_quota":
+                    raise self._failed(error) from error
+                self._wait(_pause_s(error, i))
+            except openai.OpenAIError as error:
+                raise self._failed(error) from error
+        raise AssertionError("the last call returns or raises")
+
+    def _failed(self, error: openai.OpenAIError) -> ModelCallError:
+        return ModelCallError(f"{self.settings.model} did not answer: {error}")
 
     def _form(self, task: Task) -> dict[str, Any]:
         """How the answer is asked for."""
@@ -144,3 +161,12 @@ class LlmAgent:
                 return {"tools": [tool_schema(task)], "tool_choice": choice}
             case _:
                 return {}
+
+
+def _pause_s(error: openai.RateLimitError, repeat: int) -> float:
+    """Seconds until the next call: what the API asks for, within limits, or twice the last pause."""
+    try:
+        asked_s = float(error.response.headers.get("retry-after", ""))
+    except ValueError:
+        asked_s = FIRST_PAUSE_S * 2.0**repeat
+    return min(max(asked_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)

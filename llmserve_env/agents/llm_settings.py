@@ -37,7 +37,9 @@ class LlmSettings:
     """Share of an episode's answers that may be no action; beyond it the episode fails instead of being scored."""
     timeout_s: float = 60.0
     max_retries: int = 5
-    """Times that a call is repeated after a refusal such as 429, or no answer."""
+    """Times that the client repeats a call after a refusal such as 429, or no answer."""
+    max_repeated_refusals: int = 0
+    """Times that a call is repeated because the API was busy (429) and nothing else: such a call was never made."""
     price_in_usd_per_million: float | None = None
     price_out_usd_per_million: float | None = None
 

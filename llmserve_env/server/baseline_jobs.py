@@ -34,6 +34,9 @@ LEASE_S = 60.0
 """A job that nobody asks about for so long is cancelled."""
 CHECK_INTERVAL_S = 1.0
 MAX_REMEMBERED = 16
+MAX_REPEATED_REFUSALS = 6
+"""A busy API is asked again after about 0.5, 1, 2, 4, 8 and 16 s, or when it says."""
+WAIT_STEP_S = 0.1
 HOUR_S = 3600.0
 HIDDEN = "***"
 MAX_ERROR_CHARS = 300
@@ -66,6 +69,18 @@ class BaselineJob:
     def steps_planned(self) -> int:
         return sum(task.steps for task in self.tasks)
 
+    def check(self) -> None:
+        """Stop here if the job has been cancelled."""
+        if self.is_cancelled:
+            raise _StopError("cancelled")
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a busy API, but not for one that nobody waits for."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.check()
+            time.sleep(WAIT_STEP_S)
+
 
 class _Metered:
     """The agent of a job: it stops when the job is cancelled, and never makes more calls than were announced."""
@@ -80,8 +95,7 @@ class _Metered:
 
     def act(self, view: AgentView) -> Array:
         job = self._job
-        if job.is_cancelled:
-            raise _StopError("cancelled")
+        job.check()
         if view.step % job.settings.decide_every == 0:
             if job.calls_made >= job.calls_planned:
                 raise ConfigError(f"all {job.calls_planned} announced calls have been made")
@@ -120,10 +134,14 @@ class BaselineJobs:
             )
         if self._running is not None and not self._running.done():
             raise BusyError("another language model's baseline is running; try again when it has ended")
-        # A retry would be a call that was not announced.
-        settings = replace(LlmSettings.from_environment(decide_every=decide_every), max_retries=0)
-        agent = LlmAgent(settings)
+        # A retry would be a call that was not announced, except after 429: then the API has not done anything.
+        settings = replace(
+            LlmSettings.from_environment(decide_every=decide_every),
+            max_retries=0,
+            max_repeated_refusals=MAX_REPEATED_REFUSALS,
+        )
         job = BaselineJob(tasks, seed, settings, _calls_of(tasks, decide_every), asked_at_s=self._clock())
+        agent = LlmAgent(settings, job.wait)
         if job.calls_planned > self._calls_left():
             raise BusyError(
                 f"this takes {job.calls_planned} calls, and {self._calls_left()} are left of the "

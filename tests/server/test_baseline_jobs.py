@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.agents import llm
 from llmserve_env.agents.llm_credentials import HUGGING_FACE_URL, Credentials, credentials_from
 from llmserve_env.server import baseline_jobs
 from llmserve_env.server.application import create_app
@@ -31,6 +32,8 @@ class Model(ThreadingHTTPServer):
     def __init__(self, status: int = 200, text: str = '{"batch_cap": 64}') -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.status, self.text, self.keys = status, text, list[str]()
+        self.busy_for = 0
+        """Calls that are refused with 429 before any is answered."""
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -43,12 +46,13 @@ class Answer(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"]))
         model.keys.append(self.headers["authorization"])
         model.may_answer.wait(TIMEOUT_S)
+        status, model.busy_for = (429 if model.busy_for else model.status), max(model.busy_for - 1, 0)
         choice = {"index": 0, "message": {"role": "assistant", "content": model.text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
         refusal = {"error": {"message": f"bad key {self.headers['authorization']}"}}
-        content = json.dumps(body if model.status == 200 else refusal).encode()
-        self.send_response(model.status)
+        content = json.dumps(body if status == 200 else refusal).encode()
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
         self.end_headers()
@@ -146,6 +150,33 @@ def test_an_error_of_the_api_is_not_repeated_and_does_not_show_the_key(monkeypat
         job = ended(client, client.get("/baseline", params=ASKED).json())
         assert (job["status"], len(model.keys)) == ("failed", 1)
         assert "secret-key" not in json.dumps(job)
+
+
+def test_a_busy_api_is_asked_again_and_its_refusals_are_no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "FIRST_PAUSE_S", 0.01)
+    with model_api(monkeypatch) as model, serving(openai_calls_per_hour=CALLS) as client:
+        model.busy_for = 3
+        job = ended(client, client.get("/baseline", params=ASKED).json())
+        assert (job["status"], job["calls_made"], job["usage"]["calls"]) == ("done", CALLS, CALLS)
+        assert len(model.keys) == CALLS + 3
+
+
+def test_an_api_that_stays_busy_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "FIRST_PAUSE_S", 0.001)
+    with model_api(monkeypatch, status=429) as model, serving() as client:
+        job = ended(client, client.get("/baseline", params=ASKED).json())
+        assert (job["status"], job["results"], "429" in job["error"]) == ("failed", {}, True)
+        assert len(model.keys) == baseline_jobs.MAX_REPEATED_REFUSALS + 1
+
+
+def test_a_job_that_waits_for_a_busy_api_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "FIRST_PAUSE_S", TIMEOUT_S)
+    monkeypatch.setattr(llm, "LONGEST_PAUSE_S", TIMEOUT_S)
+    with model_api(monkeypatch, status=429) as model, serving() as client:
+        begun = client.get("/baseline", params=ASKED).json()
+        client.delete(begun["status_url"])
+        assert ended(client, begun)["status"] == "cancelled"
+        assert len(model.keys) <= 1
 
 
 def test_a_bug_in_a_job_is_in_the_log_with_its_traceback_and_without_the_key(
