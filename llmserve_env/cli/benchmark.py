@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmserve_env.cli.evaluate import evaluation_seeds, play_all
+from llmserve_env.cli.evaluate import EPISODES, EPISODES_HELP, evaluation_seeds, play_all
 from llmserve_env.cli.fleet_suite import SUITE as FLEET
 from llmserve_env.cli.fleet_suite import benchmark_fleet
 from llmserve_env.cli.running import add_runner_arguments, named_tasks, write_text
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         help="core, the three core tasks, or extended, the tasks made from production traces, or fleet (default: core)",
     )
     parser.add_argument("--agent", nargs="+", metavar="AGENT", help="agents to play (default: those of the table)")
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
+    parser.add_argument("--episodes", type=int, metavar="N", help=EPISODES_HELP)
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="document whose results table to rewrite")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
@@ -57,6 +57,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
 
     if args.suite == FLEET:
         return benchmark_fleet(args)
+    args.episodes = EPISODES if args.episodes is None else args.episodes
     tasks = named_tasks(None, suite=args.suite)
     agents = args.agent or BENCHMARKED[args.suite]
     seeds = evaluation_seeds(args.episodes, args.seed_start)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmserve_env.cli.fleet_suite import EPISODES as FLEET_EPISODES
 from llmserve_env.cli.fleet_suite import SUITE as FLEET
 from llmserve_env.cli.fleet_suite import evaluate_fleet
 from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 LANGUAGE_MODEL = "llm"
 ENGINES = ("local", "ray")
+EPISODES = 20
+EPISODES_HELP = f"seeds per task (default: {EPISODES}; of the fleet suite: {FLEET_EPISODES})"
 
 
 def add_arguments(parser: Any) -> None:
@@ -33,7 +36,7 @@ def add_arguments(parser: Any) -> None:
         metavar="FILE",
         help="with --suite fleet: your own rates over days, as JSON (default: the shipped services)",
     )
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds per task (default: 20)")
+    parser.add_argument("--episodes", type=int, metavar="N", help=EPISODES_HELP)
     parser.add_argument("--seed-start", type=int, metavar="N", help="first seed (default: that of the reported range)")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON (to stdout without FILE)")
     parser.add_argument(
@@ -88,14 +91,15 @@ def run_evaluate(args: argparse.Namespace) -> int:
         usage_of,
     )
 
+    if args.engine == "ray" and args.ray_address is None:
+        args.ray_address = "local"
     if args.suite == FLEET:
         return evaluate_fleet(args)
     if args.series is not None:
         raise ConfigError(f"--series {args.series} is for --suite {FLEET}, whose tasks play a service's rates")
+    args.episodes = EPISODES if args.episodes is None else args.episodes
     tasks = named_tasks(args.task, suite=args.suite)
     seeds = evaluation_seeds(args.episodes, args.seed_start)
-    if args.engine == "ray" and args.ray_address is None:
-        args.ray_address = "local"
     results = play_all(args, args.agent, tasks, seeds)
     table, made = tabulate(results), provenance(args.program + _options(args), seeds, tasks)
     if "-" not in (args.json, args.csv):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from llmserve_env.fleet.task import FleetTask
 
 SUITE = "fleet"
+EPISODES = 28
+"""Two a day of week 2 of both shipped services."""
 BENCHMARKED = ("constant", "hpa", "keda", "kpa", "apa", "wva", "dynamo", "informed", "ppo", "oracle")
 
 Results = dict[str, dict[str, list["FleetResult"]]]
@@ -134,9 +136,7 @@ def fleet_json(results: Results) -> str:
 
 def evaluate_fleet(args: argparse.Namespace) -> int:
     """`llmserve evaluate --suite fleet`."""
-    for option in ("csv", "html"):
-        if getattr(args, option):
-            raise ConfigError(f"--{option} is not written for --suite fleet; use --json")
+    _refuse(args, "csv", "html", "seed_start", "weights")
     services = fleet_series(args.series)
     results = play_fleet(args, args.agent, fleet_tasks(args.task), services)
     _print_notes(services, args.json == "-")
@@ -149,12 +149,21 @@ def evaluate_fleet(args: argparse.Namespace) -> int:
 
 def benchmark_fleet(args: argparse.Namespace) -> int:
     """`llmserve benchmark --suite fleet`."""
+    _refuse(args, "html", "readme", "seed_start")
     services = fleet_series(None)
     results = play_fleet(args, args.agent or BENCHMARKED, fleet_tasks(None), services)
+    _print_notes(services, is_quiet=False)
     print(fleet_table(results))
     if args.json:
         write_text(args.json, fleet_json(results))
     return 0
+
+
+def _refuse(args: argparse.Namespace, *options: str) -> None:
+    """An option that means nothing here is an error, so that nobody believes that it was heeded."""
+    for option in options:
+        if getattr(args, option) is not None:
+            raise ConfigError(f"--suite {SUITE} takes no --{option.replace('_', '-')}; results are printed, or --json")
 
 
 def _print_notes(services: Sequence[RateSeries], is_quiet: bool) -> None:

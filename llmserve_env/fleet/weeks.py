@@ -12,7 +12,6 @@ from llmserve_env.fleet.traffic import Traffic
 
 TUNING_SEED, TRAINING_SEED, CHOICE_SEED, REPORTED_SEED = 10_000, 20_000, 30_000, 90_000
 TUNING_EPISODES = 56
-DEFAULT_EPISODES = 28
 SWINGS = (1.0, 0.7, 1.3)
 """Exponents of the rates in training: a policy shall serve other services than the two that it was trained on."""
 

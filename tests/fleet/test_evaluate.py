@@ -86,6 +86,8 @@ def test_filled_windows_are_said(
         (["--task", "elastic"], "there is no fleet task 'elastic'"),
         (["--episodes", "0"], "--episodes must be at least 1; got 0"),
         (["--series", "missing.json"], "missing.json"),
+        (["--csv"], "--suite fleet takes no --csv"),
+        (["--seed-start", "0"], "--suite fleet takes no --seed-start"),
     ],
 )
 def test_what_is_wrong_is_named(
