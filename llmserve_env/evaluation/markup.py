@@ -33,10 +33,13 @@ def inline(text: str) -> str:
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
-def picture(uri: str, title: str, caption: str = "") -> str:
-    """A picture with its title and caption."""
+def picture(uri: str, title: str, caption: str = "", *, is_wide: bool = False) -> str:
+    """A picture with its title and caption; a wide one keeps a readable size on a phone and scrolls sideways there."""
     below = f"<figcaption>{inline(caption)}</figcaption>" if caption else ""
-    return f'<figure><h3>{escape(title)}</h3><img alt="{escape(title)}" src="{uri}">{below}</figure>'
+    image = f'<img alt="{escape(title)}" src="{uri}">'
+    if is_wide:
+        image = f'<div class="scroll" tabindex="0">{image}</div>'
+    return f"<figure><h3>{escape(title)}</h3>{image}{below}</figure>"
 
 
 def grid(*pictures: str) -> str:

@@ -70,6 +70,11 @@ def headline(timeline: FleetTimeline, agent: str) -> str:
     )
 
 
+def _usd(dollars: float) -> str:
+    """Whole dollars, with the sign before the currency."""
+    return f"{'−' if dollars <= -0.5 else ''}${abs(dollars):,.0f}"
+
+
 def summary_cards(timeline: FleetTimeline) -> str:
     """The figures of the suite's table, and what they hang on."""
     figures = timeline.figures
@@ -78,7 +83,7 @@ def summary_cards(timeline: FleetTimeline) -> str:
     million = timeline.offered("output_tokens").sum() / 1e6
     return cards(
         [
-            (f"${per_day(timeline, float(timeline.net_usd[-1])):,.0f}", "net per day"),
+            (_usd(per_day(timeline, float(timeline.net_usd[-1]))), "net per day"),
             (f"{figures['attainment_so_far'][-1]:.2%}", "of requests within both promises"),
             (f"{per_day(timeline, hours):,.0f}", "GPU-hours per day"),
             (f"{up.mean():.1f}", f"replicas serve on average, {up.min():.0f} to {up.max():.0f}"),
@@ -95,6 +100,7 @@ def _replicas_section(timeline: FleetTimeline) -> str:
             svg_uri(_draw_replicas(timeline, p), WIDE if len(names) <= MANY_POOLS else LOW),
             f"Replicas of {name}" if len(names) > 1 else "Replicas by state",
             "The line is what was ordered to serve." if p == 0 else "",
+            is_wide=True,
         )
         for p, name in enumerate(names)
         if timeline.replicas[:, p].any() or timeline.ordered[:, p].any()
@@ -144,8 +150,8 @@ def _traffic_section(timeline: FleetTimeline) -> str:
     return section(
         "traffic",
         "Traffic",
-        picture(svg_uri(draw_rates, WIDE), "What came"),
-        picture(svg_uri(draw_load, WIDE), "What the fleet had to do"),
+        picture(svg_uri(draw_rates, WIDE), "What came", is_wide=True),
+        picture(svg_uri(draw_load, WIDE), "What the fleet had to do", is_wide=True),
     )
 
 
@@ -173,7 +179,7 @@ def _promises_section(timeline: FleetTimeline) -> str:
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
 
     text = f"A request keeps its promise with a first token within {slo.ttft_ms:g} ms and {slo.tpot_ms:g} ms per token."
-    return section("promises", "Promises", paragraph(text), picture(svg_uri(draw, WIDE), "Promises kept"))
+    return section("promises", "Promises", paragraph(text), picture(svg_uri(draw, WIDE), "Promises kept", is_wide=True))
 
 
 def _dollars_section(timeline: FleetTimeline) -> str:
@@ -197,7 +203,9 @@ def _dollars_section(timeline: FleetTimeline) -> str:
         "Credits change with the attainment of the whole episode, so an hour can give some back."
     )
     table = html_table(header, _hourly(timeline))
-    return section("dollars", "Dollars", picture(svg_uri(draw, WIDE), "Dollars so far"), paragraph(text), table)
+    return section(
+        "dollars", "Dollars", picture(svg_uri(draw, WIDE), "Dollars so far", is_wide=True), paragraph(text), table
+    )
 
 
 def _hourly(timeline: FleetTimeline) -> list[tuple[str, ...]]:

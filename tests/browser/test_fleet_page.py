@@ -14,6 +14,8 @@ from tests.browser.conftest import DESKTOP, PHONE, new_page
 from tests.fleet.small import random_decision, small_task, traffic_of
 
 pytestmark = pytest.mark.browser
+READABLE_PX = 600.0
+"""A picture of six hours that is narrower than this has labels that nobody can read; on a phone it scrolls sideways."""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,8 @@ def test_every_picture_of_the_fleets_page_is_drawn_and_fits(
     drawn = page.eval_on_selector_all("img", "all => all.map((one) => one.complete && one.naturalWidth > 0)")
     assert len(drawn) == 6
     assert all(drawn)
+    widths = page.eval_on_selector_all("img", "all => all.map((one) => one.getBoundingClientRect().width)")
+    assert min(widths) >= READABLE_PX
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     expect(page.locator("#dollars tbody tr")).to_have_count(3)
     assert problems == []
