@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.evaluate import EPISODES, EPISODES_HELP, evaluation_seeds, play_all
-from llmserve_env.cli.fleet_suite import SUITE as FLEET
 from llmserve_env.cli.fleet_suite import benchmark_fleet
-from llmserve_env.cli.running import add_runner_arguments, named_tasks, write_text
+from llmserve_env.cli.running import FLEET_SUITE, add_runner_arguments, named_tasks, write_text
 
 if TYPE_CHECKING:
     from llmserve_env.evaluation.evaluate import EpisodeResult
@@ -55,7 +54,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
     )
     from llmserve_env.tasks.catalog import SUITES
 
-    if args.suite == FLEET:
+    if args.suite == FLEET_SUITE:
         return benchmark_fleet(args)
     args.episodes = EPISODES if args.episodes is None else args.episodes
     tasks = named_tasks(None, suite=args.suite)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.cli.fleet_suite import EPISODES as FLEET_EPISODES
-from llmserve_env.cli.fleet_suite import SUITE as FLEET
 from llmserve_env.cli.fleet_suite import evaluate_fleet
 from llmserve_env.cli.language_model import add_llm_arguments, llm_settings
-from llmserve_env.cli.running import add_runner_arguments, named_tasks, runner_of, script, write_text
+from llmserve_env.cli.running import FLEET_SUITE, add_runner_arguments, named_tasks, runner_of, script, write_text
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,10 +92,10 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
     if args.engine == "ray" and args.ray_address is None:
         args.ray_address = "local"
-    if args.suite == FLEET:
+    if args.suite == FLEET_SUITE:
         return evaluate_fleet(args)
     if args.series is not None:
-        raise ConfigError(f"--series {args.series} is for --suite {FLEET}, whose tasks play a service's rates")
+        raise ConfigError(f"--series {args.series} is for --suite {FLEET_SUITE}, whose tasks play a service's rates")
     args.episodes = EPISODES if args.episodes is None else args.episodes
     tasks = named_tasks(args.task, suite=args.suite)
     seeds = evaluation_seeds(args.episodes, args.seed_start)

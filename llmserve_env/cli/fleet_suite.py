@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmserve_env.cli.running import runner_of, write_text
+from llmserve_env.cli.running import FLEET_SUITE, runner_of, write_text
 from llmserve_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from llmserve_env.fleet.series import RateSeries
     from llmserve_env.fleet.task import FleetTask
 
-SUITE = "fleet"
 EPISODES = 28
 """Two a day of week 2 of both shipped services."""
 BENCHMARKED = ("constant", "hpa", "keda", "kpa", "apa", "wva", "dynamo", "informed", "ppo", "oracle")
@@ -163,7 +162,9 @@ def _refuse(args: argparse.Namespace, *options: str) -> None:
     """An option that means nothing here is an error, so that nobody believes that it was heeded."""
     for option in options:
         if getattr(args, option) is not None:
-            raise ConfigError(f"--suite {SUITE} takes no --{option.replace('_', '-')}; results are printed, or --json")
+            raise ConfigError(
+                f"--suite {FLEET_SUITE} takes no --{option.replace('_', '-')}; results are printed, or --json"
+            )
 
 
 def _print_notes(services: Sequence[RateSeries], is_quiet: bool) -> None:

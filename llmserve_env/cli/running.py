@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llmserve_env.planning.answer.protocol import Protocol
     from llmserve_env.tasks.task import Task
 
+FLEET_SUITE = "fleet"
 USER_ERROR, INTERRUPTED = 2, 130
 ALL_TASKS = "all"
 FRESH_EPISODES = 16
@@ -63,7 +64,7 @@ def named_tasks(given: str | None, file: str | None = None, suite: str | None = 
         if given is not None or file is not None:
             raise ConfigError(f"give --suite {suite} or --task {given or file}, not both")
         if suite not in SUITES:
-            raise ConfigError(f"there is no suite {suite!r}; known: {', '.join(SUITES)}")
+            raise ConfigError(f"there is no suite {suite!r}; known: {', '.join((*SUITES, FLEET_SUITE))}")
         return tuple(load_task(name) for name in SUITES[suite])
     if file is not None and given is not None:
         raise ConfigError(f"give {file} or --task {given}, not both")
