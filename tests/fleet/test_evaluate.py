@@ -12,8 +12,10 @@ import yaml
 from llmserve_env.cli.main import main
 from llmserve_env.fleet.agents import AGENT_NAMES, make_agent
 from llmserve_env.fleet.statistics import estimate, gain_over
-from llmserve_env.fleet.task import DATA
+from llmserve_env.fleet.task import DATA, TASKS
+from tests.agents.own.examples import written
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "fleet.md"
 POLICY = """
 from llmserve_env.fleet.decision import FleetDecision
 
@@ -25,13 +27,19 @@ def wrong(observation):
 """
 
 
+def short(task: str, folder: Path) -> Path:
+    """A task with episodes of four minutes, whose replicas boot in one."""
+    data = yaml.safe_load((DATA / f"{task}.yaml").read_text(encoding="utf-8"))
+    pools = [{**pool, "boot": {**pool["boot"], "median_s": 60.0}} for pool in data["pools"]]
+    path = folder / "short.yaml"
+    path.write_text(yaml.safe_dump({**data, "steps": 8, "pools": pools}), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def short_task(tmp_path: Path) -> Path:
-    """`elastic_plain` with episodes of four minutes."""
-    data = yaml.safe_load((DATA / "elastic_plain.yaml").read_text(encoding="utf-8"))
-    path = tmp_path / "short.yaml"
-    path.write_text(yaml.safe_dump({**data, "steps": 8}), encoding="utf-8")
-    return path
+    """`elastic_plain` with short episodes."""
+    return short("elastic_plain", tmp_path)
 
 
 @pytest.fixture
@@ -68,6 +76,15 @@ def test_a_policy_of_ones_own_earns_dollars_per_day(
     # Nine replicas of two GPUs around the clock.
     assert figures["gpu_hours"] == pytest.approx(9 * 2 * 24, rel=0.01)
     assert found == evaluated(capsys, "--agent", f"{policy(tmp_path)}:decide", *options)
+
+
+@pytest.mark.parametrize(("task", "agent"), [("elastic_fleet", "decide"), *((task, "Follow") for task in TASKS)])
+def test_the_policies_of_the_documentation_play(
+    task: str, agent: str, tmp_path: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = written("policy.py", tmp_path, DOCUMENT)
+    options = ("--task", str(short(task, tmp_path)), "--series", str(series), "--agent", f"{example}:{agent}")
+    assert 0.5 < evaluated(capsys, *options)["tasks"][task]["attainment"] <= 1.0
 
 
 def test_filled_windows_are_said(

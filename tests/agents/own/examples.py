@@ -1,4 +1,4 @@
-"""The example files of docs/own_agents.md, written out as a reader would."""
+"""The example files of docs/own_agents.md and of other pages, written out as a reader would."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "own_agents.md"
 EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def examples() -> dict[str, str]:
+def examples(document: Path = DOCUMENT) -> dict[str, str]:
     """Text of every example by its file's name."""
-    return dict(EXAMPLE.findall(DOCUMENT.read_text(encoding="utf-8")))
+    return dict(EXAMPLE.findall(document.read_text(encoding="utf-8")))
 
 
-def written(name: str, folder: Path) -> Path:
+def written(name: str, folder: Path, document: Path = DOCUMENT) -> Path:
     """An example as a file."""
     path = folder / name
-    path.write_text(examples()[name], encoding="utf-8")
+    path.write_text(examples(document)[name], encoding="utf-8")
     return path
 
 
