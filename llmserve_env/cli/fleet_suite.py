@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,16 +97,16 @@ def fleet_table(results: Results) -> str:
                 f"  {agent:<14}{found.dollars_per_day.mean:10.2f} {f'[{low:.2f}, {high:.2f}]':>20} "
                 f"{found.dollars_per_million_tokens:11.4f} {found.attainment:11.4%} {found.gpu_hours_per_day:10.1f}"
             )
-        lines += [*_gains(by_agent), ""]
+        usd = {name: [result.usd_per_day for result in played] for name, played in by_agent.items()}
+        lines += [*gain_lines(usd), ""]
     return "\n".join(lines)
 
 
-def _gains(by_agent: dict[str, list[FleetResult]]) -> list[str]:
-    """What the learned policy gains over the best rule and over the informed one, paired by episode."""
+def gain_lines(usd: Mapping[str, Sequence[float]]) -> list[str]:
+    """What the learned policy gains over the best rule and over the informed one, by the dollars of paired episodes."""
     from llmserve_env.fleet.rules.registry import OPERATORS
-    from llmserve_env.fleet.statistics import gain_over
+    from llmserve_env.fleet.statistics import estimate, gain_over
 
-    usd = {name: [result.usd_per_day for result in played] for name, played in by_agent.items()}
     rules = [name for name in OPERATORS if name in usd]
     if not rules:
         return []
@@ -115,9 +115,15 @@ def _gains(by_agent: dict[str, list[FleetResult]]) -> list[str]:
     lines = []
     for one, other in pairs:
         if one in usd and other in usd:
-            gain = gain_over(usd[one], usd[other])
-            low, high = gain.ci95
-            lines.append(f"  {one} over {other}: {gain.mean:+.1%} [{low:+.1%}, {high:+.1%}]")
+            more = estimate([a - b for a, b in zip(usd[one], usd[other], strict=True)])
+            low, high = more.ci95
+            line = f"  {one} over {other}: {more.mean:+.2f} $/day [{low:+.2f}, {high:+.2f}]"
+            if estimate(usd[other]).ci95[0] > 0.0:
+                # A share of dollars that may be none says nothing.
+                gain = gain_over(usd[one], usd[other])
+                low, high = gain.ci95
+                line += f", {gain.mean:+.1%} [{low:+.1%}, {high:+.1%}]"
+            lines.append(line)
     return lines
 
 

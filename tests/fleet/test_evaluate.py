@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llmserve_env.cli.fleet_suite import gain_lines
 from llmserve_env.cli.main import main
 from llmserve_env.fleet.agents import AGENT_NAMES, make_agent
 from llmserve_env.fleet.statistics import estimate, gain_over
@@ -150,3 +151,12 @@ def test_differences_are_paired_by_episode() -> None:
     assert gain.mean == pytest.approx(0.1)
     assert gain.ci95 == pytest.approx((0.1, 0.1))
     assert estimate(better).ci95[0] < estimate(others).ci95[1]
+
+
+def test_gains_are_dollars_and_a_share_only_where_the_other_surely_earns_something() -> None:
+    usd = {"hpa": [90.0, 110.0, 100.0], "apa": [10.0, -20.0, 10.0], "informed": [-5.0, 5.0, 3.0], "ppo": [120.0] * 3}
+    assert gain_lines(usd) == [
+        "  ppo over hpa: +20.00 $/day [+10.00, +30.00], +20.0% [+9.1%, +33.3%]",
+        "  ppo over informed: +119.00 $/day [+115.00, +125.00]",
+        "  informed over hpa: -99.00 $/day [-105.00, -95.00], -99.0% [-105.6%, -95.5%]",
+    ]
