@@ -51,15 +51,15 @@ def play_fleet(
     ready = {task.id: _ready(agents, task, is_named=getattr(args, "task", None) is not None) for task in tasks}
     if not any(ready.values()):
         raise ConfigError(f"{', '.join(agents)}: ready for none of {', '.join(ready)}")
+    count = EPISODES if args.episodes is None else args.episodes
     found: Results = {}
     with runner_of(args) as runner:
         for task in tasks:
             if not (players := ready[task.id]):
                 continue
-            traffics = list(episodes(task, services, "test", args.episodes, REPORTED_SEED))
+            traffics = list(episodes(task, services, "test", count, REPORTED_SEED))
             pieces = [(name, traffic) for name in players for traffic in traffics]
             played = runner.map(lambda piece, task=task: play(task, *piece), pieces)  # type: ignore[misc]
-            count = len(traffics)
             found[task.id] = {name: played[k * count : (k + 1) * count] for k, name in enumerate(players)}
     return found
 

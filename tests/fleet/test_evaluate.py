@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llmserve_env.cli import fleet_suite
 from llmserve_env.cli.fleet_suite import gain_lines
 from llmserve_env.cli.main import main
 from llmserve_env.fleet.agents import AGENT_NAMES, make_agent
@@ -86,6 +87,16 @@ def test_the_policies_of_the_documentation_play(
     example = written("policy.py", tmp_path, DOCUMENT)
     options = ("--task", str(short(task, tmp_path)), "--series", str(series), "--agent", f"{example}:{agent}")
     assert 0.5 < evaluated(capsys, *options)["tasks"][task]["attainment"] <= 1.0
+
+
+def test_without_a_number_so_many_episodes_are_played_as_the_suite_has(
+    tmp_path: Path, short_task: Path, series: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--task", str(short_task), "--series", str(series), "--agent", f"{policy(tmp_path)}:decide")
+    two = evaluated(capsys, *options)
+    monkeypatch.setattr(fleet_suite, "EPISODES", 2)
+    assert main(["evaluate", "--suite", "fleet", "--jobs", "1", *options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == two
 
 
 def test_filled_windows_are_said(
