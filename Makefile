@@ -174,6 +174,7 @@ leaderboard: setup ## Verify every submission in leaderboard/ and write docs/lea
 .PHONY: leaderboard-entries
 leaderboard-entries: setup ## Submit the shipped agents again, after a change of tasks or weights, then render
 	$(BIN)/python -m tools.submit_shipped
+	$(BIN)/python -m tools.submit_shipped --suite extended default_knobs heuristic tuned ppo_generalist
 	$(BIN)/llmserve leaderboard
 
 .PHONY: docs

@@ -56,6 +56,16 @@ function draw() {
 
 function stop() { clearInterval(timer); timer = null; byId("play").textContent = "Play"; }
 
+function play() {
+  byId("play").textContent = "Pause";
+  if (Number(byId("at").value) >= Number(byId("at").max)) byId("at").value = 1;
+  timer = setInterval(() => {
+    byId("at").value = Number(byId("at").value) + 1;
+    draw();
+    if (Number(byId("at").value) >= Number(byId("at").max)) stop();
+  }, 60);
+}
+
 function show() {
   const steps = watched[byId("task").value].reward.length;
   byId("at").max = steps;
@@ -68,22 +78,16 @@ for (const button of document.querySelectorAll("button.watch")) {
     watched = episodes[button.dataset.file];
     byId("who").textContent = button.textContent;
     byId("task").innerHTML = Object.keys(watched).map((id) => `<option>${id}</option>`).join("");
+    // The core suite has its hardest task last.
+    byId("task").selectedIndex = byId("task").options.length - 1;
     byId("watch").hidden = false;
     stop();
     show();
+    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) play();
     byId("watch").scrollIntoView({ behavior: "smooth" });
   });
 }
 byId("task").addEventListener("change", () => { stop(); show(); });
 byId("at").addEventListener("input", () => { stop(); draw(); });
-byId("play").addEventListener("click", () => {
-  if (timer) return stop();
-  byId("play").textContent = "Pause";
-  if (Number(byId("at").value) >= Number(byId("at").max)) byId("at").value = 1;
-  timer = setInterval(() => {
-    byId("at").value = Number(byId("at").value) + 1;
-    draw();
-    if (Number(byId("at").value) >= Number(byId("at").max)) stop();
-  }, 60);
-});
+byId("play").addEventListener("click", () => (timer ? stop() : play()));
 window.addEventListener("resize", () => { if (watched) draw(); });

@@ -78,7 +78,8 @@ def _row(entry: Entry, header: Sequence[str], folder: str) -> str:
 
 
 def _score(summary: Summary) -> str:
-    return _cell(round(summary.mean, 6), cell(summary), "number")
+    mean, interval = cell(summary).split(" ", 1)
+    return _cell(round(summary.mean, 6), f"<span>{mean}</span> <span>{interval}</span>", "number")
 
 
 def _cell(value: object, shown: str, kind: str = "") -> str:
