@@ -155,8 +155,12 @@ class _Observed:
         return _Times(np.concatenate([of_gaps, of_launches]), slopes)
 
 
-def fit_host(logs: Sequence[IterationLog]) -> FittedHost:
-    """The host that explains these runs; each launch mode needs a few iterations."""
+def fit_host(logs: Sequence[IterationLog], gpu: tuple[BatchTime, float] | None = None) -> FittedHost:
+    """The host that explains these runs; each launch mode needs a few iterations.
+
+    `gpu` is the sampling and the attention of a host on the same GPU. With it only the CPU's parts are fitted: a short
+    run cannot tell a slow launch of many sequences from slow attention.
+    """
     for name in logs[0].modes():
         count = sum(int(log.modes()[name].sum()) for log in logs)
         if count < MIN_ITERATIONS:
@@ -165,23 +169,30 @@ def fit_host(logs: Sequence[IterationLog]) -> FittedHost:
                 f"{MIN_ITERATIONS}, with prefills below and above the largest captured graph"
             )
     output = _fit_output(logs)
-    found = _least_squares([_Observed(log, output) for log in logs])
+    found = _least_squares([_Observed(log, output) for log in logs], gpu)
     full, piecewise, none, sampling = (_batch_time(found[i : i + 2]) for i in (0, 2, 4, NUM_LAUNCH))
     per_admission_ms, attention = (round(float(found[i]), DIGITS) for i in (NUM_LAUNCH - 1, -1))
     return FittedHost(full, piecewise, none, per_admission_ms, output, sampling, attention)
 
 
-def _least_squares(runs: Sequence[_Observed]) -> Array:
+def _least_squares(runs: Sequence[_Observed], gpu: tuple[BatchTime, float] | None) -> Array:
     """The parts with the smallest squares of all errors; see above for the way to them."""
     parameters = np.array(START)
+    fitted = np.ones(len(START), bool)
+    if gpu is not None:
+        sampling, attention = gpu
+        parameters[NUM_LAUNCH:] = sampling.base_ms, sampling.per_sequence_ms, attention
+        fitted[NUM_LAUNCH:] = False
     errors, cost = _errors(runs, parameters)
     for _ in range(MAX_STEPS):
         # Errors beyond a stall count linearly: they weigh less, the more they are.
         weights: Array = np.sqrt(STALL_MS / np.maximum(np.abs(errors.ms), STALL_MS))
-        target = weights * (errors.ms + errors.slopes @ parameters)
+        slopes = errors.slopes[:, fitted]
+        target = weights * (errors.ms + slopes @ parameters[fitted])
         # Triangular, with the same solution.
-        triangle: Array = np.linalg.qr(np.column_stack([errors.slopes * weights[:, None], target])).R
-        step = nnls(triangle[:, :-1], triangle[:, -1])[0] - parameters
+        triangle: Array = np.linalg.qr(np.column_stack([slopes * weights[:, None], target])).R
+        step = np.zeros_like(parameters)
+        step[fitted] = nnls(triangle[:, :-1], triangle[:, -1])[0] - parameters[fitted]
         length, reached = 1.0, np.inf
         while length >= SHORTEST_STEP and reached >= cost:
             tried = parameters + length * step

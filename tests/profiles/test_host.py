@@ -15,7 +15,7 @@ from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ProfileError
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.conversion import curve_ps
-from llmserve_env.profiles.host import TokenTimes, list_hosts, load_host, save_host
+from llmserve_env.profiles.host import BatchTime, TokenTimes, list_hosts, load_host, save_host
 from llmserve_env.profiles.host_fitting import IterationLog, fit_host
 
 SIZE = 4_000
@@ -72,6 +72,18 @@ def test_a_launch_that_the_gpu_hides_is_found_where_it_was_timed() -> None:
     ):
         assert (mode.base_ms, mode.per_sequence_ms) == pytest.approx((expected_ms, 0.05), rel=0.05)
     assert found.per_admission_ms == pytest.approx(0.3, abs=0.02)
+
+
+def test_with_a_known_gpu_only_the_launches_are_fitted() -> None:
+    gpu = (BatchTime(base_ms=0.1, per_sequence_ms=0.007), 1.2)
+    found = fit_host([made_up()], gpu)
+    assert (found.sampling, found.decode_attention) == gpu
+    for mode, base_ms in ((found.full_graph, 2.5), (found.piecewise_graph, 13.0), (found.no_graph, 28.0)):
+        assert mode.base_ms == pytest.approx(base_ms, abs=0.5)
+        assert mode.per_sequence_ms == pytest.approx(0.02, abs=0.01)
+    # What the given GPU does not take, the launches must.
+    slower = fit_host([made_up()], (gpu[0], 0.5))
+    assert slower.decode_attention == 0.5 and slower.full_graph.base_ms > found.full_graph.base_ms
 
 
 def test_outputs_that_were_not_timed_count_as_part_of_the_launch() -> None:

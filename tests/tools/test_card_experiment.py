@@ -19,10 +19,12 @@ from llmserve_env.errors import ConfigError
 from llmserve_env.evaluation.evaluate import result_of
 from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.seeds import REPORTED_SEEDS
+from llmserve_env.profiles.host import load_host
 from llmserve_env.request_outcomes import Ending
 from llmserve_env.tasks.variants import with_changes
 from tools.card_experiment.__main__ import main
-from tools.card_experiment.comparison import compare, figures_of, score_of
+from tools.card_experiment.again import pairs_of
+from tools.card_experiment.comparison import compare, figures_of, fleet_of, score_of
 from tools.card_experiment.engines import ENGINES
 from tools.card_experiment.health import longest_silence
 from tools.card_experiment.hosts import SCALES, rewards_of
@@ -33,6 +35,7 @@ from tools.card_experiment.records import is_kept, load, save
 from tools.card_experiment.text import as_markdown
 
 PLAN = ENGINES["cpu"]
+CARD = Path(__file__).resolve().parents[2] / "recordings" / "h200_card"
 FACTS = {"engine": "cpu", "task": "tiny_server", "task_version": 1, "num_blocks": 511, "block_tokens": 32}
 
 
@@ -83,6 +86,10 @@ def test_both_columns_their_errors_and_their_order_are_reported(recorded: Path, 
     assert -1.0 <= found["spearman"] <= 1.0 or np.isnan(found["spearman"])
     assert main(["report", "--source", str(recorded)]) == 0
     assert "| policy | figure | on the engine | in the simulator |" in capsys.readouterr().out
+    assert main(["report", "--source", str(recorded), "--short"]) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]) == 2 + len(
+        found["live"]
+    )
 
 
 def test_an_engine_that_is_slower_than_the_simulator_shows_as_an_error(recorded: Path) -> None:
@@ -155,6 +162,34 @@ def test_a_shorter_version_is_played_with_the_constant_and_the_policy_of_the_who
         (played,) = play(policy_of(policy, plan), task_of(plan, 12), [1])
         assert played.step_count == 12
     assert policy_of("tuned", plan).name == "tuned"
+
+
+def test_the_host_of_the_day_is_fitted_to_the_episodes_that_are_not_reported(tmp_path: Path, capsys: Any) -> None:
+    host = tmp_path / "day.json"
+    assert main(["host", "--source", str(CARD), "--save", str(host)]) == 0
+    usual, found = load_host(str(real_task(H200_LIVE).deployment.host)), load_host(str(host))
+    assert (found.decode_attention, found.answer_ms) == (usual.decode_attention, usual.answer_ms)
+    assert found.piecewise_graph != usual.piecewise_graph and 20.0 < found.no_graph.base_ms < 40.0
+    record = load(CARD)[0]
+    task = task_of(ENGINES["h200"], 8)
+    beside = [fleet_of(task, record, path).host for path in (None, host)]
+    assert beside[0] != beside[1]
+    with pytest.raises(SystemExit, match="holds no recorded episode"):
+        main(["host", "--source", str(tmp_path), "--save", str(host)])
+
+
+def test_the_engine_is_compared_with_itself_on_the_same_requests(tmp_path: Path, capsys: Any) -> None:
+    earlier = CARD.with_name("h200_card_30s")
+    assert main(["again", "--source", str(earlier), str(CARD)]) == 0
+    assert "| ppo | 301000 |" in capsys.readouterr().out
+    assert main(["again", "--source", str(CARD), str(CARD)]) == 0
+    assert "mean TTFT 0%, mean TPOT 0%" in capsys.readouterr().out
+    records = load(CARD)
+    others = [replace(r, facts={**r.facts, "seed": 301001 if r.key[1] == 301000 else 301000}) for r in records]
+    with pytest.raises(ConfigError, match="was not played on the same requests"):
+        pairs_of(records, others, 0.5)
+    with pytest.raises(ConfigError, match="no policy and seed in common"):
+        pairs_of(records, [replace(r, facts={**r.facts, "seed": 7}) for r in records], 0.5)
 
 
 def test_an_episode_that_is_kept_is_not_played_again(recorded: Path, capsys: Any) -> None:

@@ -15,7 +15,7 @@ from tools.card_experiment.records import load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the two commands."""
+    """Run one of the commands."""
     parser = argparse.ArgumentParser("python -m tools.card_experiment", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     play = commands.add_parser("play", help="play on the engine of this machine, in real time")
@@ -43,8 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("--source", type=Path, required=True, help="folder that `play` wrote")
     report.add_argument("--host", type=Path, metavar="FILE.json", help="simulate beside this host, not the task's")
     report.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the scores and one seed")
-    report.add_argument("--json", action="store_true")
+    form = report.add_mutually_exclusive_group()
+    form.add_argument("--short", action="store_true", help="a row per policy")
+    form.add_argument("--json", action="store_true")
     report.set_defaults(run_command=report_all)
+    again = commands.add_parser("again", help="the engine against itself: what two folders have in common")
+    again.add_argument("--source", type=Path, nargs=2, required=True, metavar=("FIRST", "AGAIN"))
+    again.set_defaults(run_command=report_again)
     asked = parser.parse_args(arguments)
     try:
         asked.run_command(asked)
@@ -97,11 +102,21 @@ def fit_host_of(asked: argparse.Namespace) -> None:
     print(f"{asked.save}: {pieces_ms:.1f} ms to launch the pieces of a graph, {single_ms:.1f} ms without a graph")
 
 
+def report_again(asked: argparse.Namespace) -> None:
+    """`again`."""
+    from tools.card_experiment.again import as_markdown
+    from tools.card_experiment.playing import task_of
+
+    first, again = (load(folder) for folder in asked.source)
+    (engine,) = {record.facts["engine"] for record in (*first, *again)}
+    print(as_markdown(first, again, task_of(ENGINES[engine], None).window_s))
+
+
 def report_all(asked: argparse.Namespace) -> None:
     """`report`."""
     from tools.card_experiment.comparison import compare
     from tools.card_experiment.playing import task_of
-    from tools.card_experiment.text import as_json, as_markdown
+    from tools.card_experiment.text import as_json, as_markdown, as_short_markdown
 
     records = load(asked.source)
     engines = {record.facts["engine"] for record in records}
@@ -113,7 +128,8 @@ def report_all(asked: argparse.Namespace) -> None:
     (engine,), (length,) = engines, windows
     plan, task = ENGINES[engine], task_of(ENGINES[engine], length)
     found = compare(task, plan, records, asked.host)
-    print(as_json(found) if asked.json else as_markdown(found))
+    as_text = as_json if asked.json else as_short_markdown if asked.short else as_markdown
+    print(as_text(found))
     if asked.plot is not None:
         from tools.card_experiment.plot import draw
 

@@ -8,14 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gpu_recordings import GpuRun
-from benchmarks.recorded_host import host_of
+from benchmarks.recorded_host import log_of
 from llmserve_env.engine.tiers import TIER_NUMBERS
 from llmserve_env.errors import ConfigError
 from llmserve_env.profiles import load_profile
 from llmserve_env.profiles.host import Host, load_host
+from llmserve_env.profiles.host_fitting import fit_host
 from llmserve_env.tasks.task import Task
 from tools.card_experiment.calibrating import COLUMNS, FOLDER
 from tools.card_experiment.engines import EnginePlan
+
+LAUNCHES = ("full_graph", "piecewise_graph", "no_graph", "per_admission_ms", "output")
+"""What the CPU alone decides."""
 
 
 def load_runs(folder: Path, plan: EnginePlan) -> list[GpuRun]:
@@ -44,15 +48,19 @@ def load_runs(folder: Path, plan: EnginePlan) -> list[GpuRun]:
 
 
 def fit(folder: Path, plan: EnginePlan, task: Task) -> Host:
-    """The host of the recorded episodes; what they do not tell is that of the task's own host."""
+    """The task's own host with the launches of the recorded episodes.
+
+    The GPU is of the same kind, and what a loaded client adds to an answer is not the host's, so these stay.
+    """
     runs = load_runs(folder, plan)
     tier = load_profile(str(task.deployment.profile)).costs().tiers[TIER_NUMBERS["FP16"]]
     usual = load_host(str(task.deployment.host))
-    found = host_of(runs, tier, f"{usual.name}-card")
-    return found.model_copy(
+    found = fit_host([log_of(run, tier) for run in runs], (usual.sampling, usual.decode_attention))
+    return usual.model_copy(
         update={
-            "machine": "the CPU beside the H200 of recordings/h200_card",
+            "name": f"{usual.name}-card",
+            "machine": f"the CPU beside the H200 of {folder.name}",
             "provenance": f"python -m tools.card_experiment host; episodes {', '.join(run.name for run in runs)}",
-            "products": usual.products,
+            **{name: getattr(found, name) for name in LAUNCHES},
         }
     )

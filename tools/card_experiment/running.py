@@ -44,7 +44,7 @@ def run(
     for agent in agents.values():
         # A policy without weights or constant is found before the engine is started.
         agent.reset(task, [stream(0, POLICY_STREAM)])
-    if not missing and is_recorded(out, AFTER):
+    if not missing:
         print(f"{out} holds all {len(seeds) * len(policies)} episodes", flush=True)
         return
     engine = start(plan, out / "control", model)

@@ -45,6 +45,24 @@ def as_markdown(found: Comparison) -> str:
     return "\n".join([*lines, "", _episodes(found)])
 
 
+def as_short_markdown(found: Comparison) -> str:
+    """A row per policy: what it is ranked by on both sides, and the simulator's errors."""
+    ranked_by = found.ranked_by
+    shown = ("ttft_mean_ms", "tpot_mean_ms", "attainment")
+    rows = []
+    for policy, cells in found.live.items():
+        errors = [found.errors[policy][name] for name in shown]
+        texts = [f"{e:+.1%}" if name in RELATIVE else f"{e:+.3f}" for name, e in zip(shown, errors, strict=True)]
+        rows.append((policy, _cell(cells[ranked_by]), _cell(found.simulated[policy][ranked_by]), *texts))
+    labels = [
+        LABELS[ranked_by],
+        "in the simulator",
+        *(f"error of {LABELS[name].removesuffix(', ms')}" for name in shown),
+    ]
+    table = markdown_table(["policy", *labels], rows)
+    return f"{table}\n\nSpearman correlation of the policies, simulator against engine: {found.spearman:.2f}."
+
+
 def _counts(found: Comparison) -> str:
     """How many episodes each policy has."""
     return ", ".join(f"{name} {sum(pair.policy == name for pair in found.episodes)}" for name in found.live)
