@@ -16,6 +16,7 @@ from llmserve_env.server.application import create_app
 from llmserve_env.server.console import Console
 from tests.server.conftest import settings
 
+TIMEOUT_S = 30.0
 CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
 
 
@@ -81,7 +82,12 @@ def test_a_websocket_of_mcp_that_says_nothing_is_ended(path: str) -> None:
     with TestClient(create_app(settings(websocket_idle_s=0.01))) as client:
         name = client.post("/mcp", json=CREATE).json()["result"]["session_id"]
         with client.websocket_connect(path.format(name)) as socket:
-            assert socket.receive()["type"] == "websocket.close"
+            received: list[str] = []
+            # In a thread, because what is not ended would be waited for without end.
+            waiting = threading.Thread(target=lambda: received.append(socket.receive()["type"]), daemon=True)
+            waiting.start()
+            waiting.join(TIMEOUT_S)
+            assert received == ["websocket.close"]
 
 
 @pytest.fixture
