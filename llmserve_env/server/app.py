@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from llmserve_env.errors import ConfigError
-from llmserve_env.server.connections import CalmFilter, guard, raise_descriptor_limit
+from llmserve_env.server.connections import guard, raise_descriptor_limit
 from llmserve_env.server.entrance import Entrance
 from llmserve_env.server.process import map_large_blocks
 
@@ -49,15 +49,34 @@ UVICORN: dict[str, Any] = {
 }
 
 
+def log_config(log_level: str) -> dict[str, Any]:
+    """How every process of a server logs. Uvicorn applies it in workers, which inherit nothing that is set here."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+        "filters": {"calm": {"()": "llmserve_env.server.connections.CalmFilter"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "loggers": {"uvicorn.error": {"filters": ["calm"]}},
+        "root": {"handlers": ["stderr"], "level": log_level.upper()},
+    }
+
+
+def prepare_process() -> None:
+    """What every process needs before its first connection, be it the only one or a worker."""
+    guard.fit_into(raise_descriptor_limit())
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    map_large_blocks()
+
+
 def load_application() -> FastAPI:
     """The application with the settings of this process."""
     from llmserve_env.server.application import create_app
 
-    map_large_blocks()
     return create_app()
 
 
-app = Entrance(load_application)
+app = Entrance(load_application, prepare_process)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -76,26 +95,27 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info") -> None:
     """Listen on all the ports with one process, or with several that share the session store."""
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if workers > 1 and os.environ.get("LLMSERVE_STORE") == "memory":
         raise ConfigError(
             "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
         )
-    guard.fit_into(raise_descriptor_limit())
-    logging.getLogger("uvicorn.error").addFilter(CalmFilter())
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # The supervisor restarts a worker that does not answer for so long; on a busy machine, a start takes a while.
+    served: Any = app if workers == 1 else "llmserve_env.server.app:app"
+    config = uvicorn.Config(
+        served,
+        workers=workers,
+        timeout_worker_healthcheck=WORKER_TIMEOUT_S,
+        log_level=log_level,
+        log_config=log_config(log_level),
+        **UVICORN,
+    )
     sockets = [listening_socket(host, port) for port in ports]
     shown = "localhost" if host in ("0.0.0.0", "::") else host
     logging.getLogger("llmserve.server").info("open http://%s:%d/web", shown, sockets[0].getsockname()[1])
-    config = {**UVICORN, "log_level": log_level}
     if workers > 1:
-        # The supervisor restarts a worker that does not answer for so long; on a busy machine, a start takes a while.
-        shared = uvicorn.Config(
-            "llmserve_env.server.app:app", workers=workers, timeout_worker_healthcheck=WORKER_TIMEOUT_S, **config
-        )
-        Multiprocess(shared, sockets=sockets).run()
+        Multiprocess(config, sockets=sockets).run()
         return
-    server = uvicorn.Server(uvicorn.Config(app, **config))
+    server = uvicorn.Server(config)
     app.stop = lambda: setattr(server, "should_exit", True)
     server.run(sockets=sockets)
     if app.has_failed:

@@ -59,10 +59,10 @@ def _is_for_operator(error: Exception) -> bool:
 
 
 class Entrance:
-    """An ASGI application in front of one that takes long to load."""
+    """An ASGI application in front of one that takes long to load; `prepare` is called before the first connection."""
 
-    def __init__(self, load: Callable[[], Starlette]) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[], Starlette], prepare: Callable[[], None] = lambda: None) -> None:
+        self._load, self._prepare = load, prepare
         self._application: Starlette | None = None
         self._loaded = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -110,6 +110,7 @@ class Entrance:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        self._prepare()
         running = asyncio.create_task(self._run())
         await send({"type": "lifespan.startup.complete"})
         await receive()

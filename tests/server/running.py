@@ -32,20 +32,21 @@ class RunningServer:
             text=True,
             start_new_session=True,
         )
+        self.said: list[str] = []
+        """Lines of its log."""
         self.port = self._wait_until_listening()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def _wait_until_listening(self) -> int:
         assert self._process.stderr is not None
-        said: list[str] = []
         for line in self._process.stderr:
-            said.append(line)
+            self.said.append(line)
             if found := LISTENING.search(line):
                 # What it says from here on must be read too, or it would wait for a reader.
-                self._reader = threading.Thread(target=said.extend, args=(self._process.stderr,), daemon=True)
+                self._reader = threading.Thread(target=self.said.extend, args=(self._process.stderr,), daemon=True)
                 self._reader.start()
                 return int(found.group(1))
-        raise AssertionError("the server did not start:\n" + "".join(said))
+        raise AssertionError("the server did not start:\n" + "".join(self.said))
 
     @property
     def pid(self) -> int:

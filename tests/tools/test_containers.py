@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from llmserve_env.server.settings import Settings
 from tools.replay_dockerfile import instructions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,6 +43,20 @@ def test_no_service_runs_as_root() -> None:
         assert service["user"] == ("70:70" if name == "postgres" else "1000:1000")
         assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     assert all(SERVICES[name]["read_only"] for name in SERVERS)
+
+
+def test_no_log_grows_without_end() -> None:
+    assert all({"max-size", "max-file"} <= service["logging"]["options"].keys() for service in SERVICES.values())
+
+
+def test_the_workers_of_a_service_fit_into_its_memory() -> None:
+    served = {name: SERVICES[name] for name in ("server", "workers")}
+    workers = {name: int(one.get("command", ["--workers", "1"])[-1]) for name, one in served.items()}
+    assert workers == {"server": 1, "workers": 2}
+    for name, one in served.items():
+        each_mb = int(one["environment"].get("LLMSERVE_MEMORY_MB", Settings.model_fields["memory_mb"].default))
+        assert one["mem_limit"] == "2g"
+        assert workers[name] * each_mb * 10**6 < 2 << 30
 
 
 def test_a_new_volume_can_be_written_by_the_images_user() -> None:
