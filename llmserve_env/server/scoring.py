@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -10,6 +13,7 @@ from typing import Any
 
 from llmserve_env.agents.agent import Agent, view_of
 from llmserve_env.agents.planner import PlannerAgent
+from llmserve_env.agents.policy import SHIPPED_WEIGHTS, weights_folder
 from llmserve_env.agents.registry import AGENTS, current_name, make_agent
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import mapping_from_knobs
@@ -24,7 +28,9 @@ from llmserve_env.server.clients import Client
 from llmserve_env.server.schemas import AgentInfo
 from llmserve_env.server.sessions import Session, Sessions
 from llmserve_env.server.tasks import known_task
+from llmserve_env.tasks.task import Task
 
+log = logging.getLogger("llmserve.server")
 ELSEWHERE = {
     "llm": "It takes a second or more for each step and needs a key of your own: run `python inference.py`.",
 }
@@ -87,8 +93,7 @@ def agent_for(name: str, past: Episode, borrow: Borrow = lambda _num_bytes: None
         raise ConfigError(
             f"an agent can join an episode in {past.mode} mode at its start only: what it has missed cannot be replayed"
         )
-    agent = make_agent(name)
-    agent.reset(past.task, [stream(int(past.seed or 0), POLICY_STREAM)])
+    agent = _prepared(name, past.task, int(past.seed or 0))
     if past.step_count:
         watched.reset(int(past.seed or 0))
         _attach(agent, watched, borrow)
@@ -97,6 +102,27 @@ def agent_for(name: str, past: Episode, borrow: Borrow = lambda _num_bytes: None
             watched.step(past.trajectory.requested[step])
     _attach(agent, past, borrow)
     return agent
+
+
+def _prepared(name: str, task: Task, seed: int) -> Agent:
+    """An agent at the start of an episode. Clients are not told where on this machine the files are that it lacks."""
+    try:
+        agent = make_agent(name)
+        agent.reset(task, [stream(seed, POLICY_STREAM)])
+    except (WeightsNotFoundError, VersionMismatchError) as error:
+        raise type(error)(_without_folders(str(error))) from error
+    except ConfigError as error:
+        log.error("%s cannot play %s: %s", name, task.id, error)
+        raise WeightsNotFoundError(
+            f"{name} cannot play {task.id} here: its files have a mistake that the server's log names"
+        ) from error
+    return agent
+
+
+def _without_folders(text: str) -> str:
+    for folder in (weights_folder(), SHIPPED_WEIGHTS):
+        text = text.replace(f"{folder}{os.sep}", "")
+    return text
 
 
 def _attach(agent: Agent, episode: Episode, borrow: Borrow) -> None:
@@ -117,16 +143,16 @@ def _detach(session: Session) -> None:
 
 
 def play_steps(
-    sessions: Sessions, session: Session, agent_name: str, steps: int, client: Client
+    sessions: Sessions, session: Session, agent_name: str, steps: int, client: Client, until_s: float
 ) -> list[dict[str, Any]]:
-    """Let an agent take some steps of a session, each journaled like a client's."""
+    """Let an agent take some steps of a session, each journaled like a client's; after `until_s` nobody waits."""
     played: list[dict[str, Any]] = []
     with ExitStack() as borrowed:
 
         def borrow(num_bytes: int) -> None:
             borrowed.enter_context(sessions.memory.lend(num_bytes))
 
-        while len(played) < steps:
+        while len(played) < steps and time.monotonic() < until_s:
             with session.held.use() as episode:
                 if episode.is_done:
                     break
@@ -163,7 +189,7 @@ def available_agents(task_id: str) -> list[AgentInfo]:
         if name in ELSEWHERE:
             return ELSEWHERE[name]
         try:
-            make_agent(name).reset(task, [stream(0, POLICY_STREAM)])
+            _prepared(name, task, seed=0)
         except (WeightsNotFoundError, VersionMismatchError) as error:
             return str(error)
         return ""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.agents.heuristic import HeuristicAgent
 from llmserve_env.agents.planner import PlannerAgent
 from llmserve_env.agents.registry import AGENTS, make_agent
 from llmserve_env.arrays import Array
 from llmserve_env.evaluation.play import play
+from llmserve_env.server.application import create_app
 from llmserve_env.server.clients import Client
 from llmserve_env.tasks.catalog import load_task
+from tests.server.conftest import settings
 from tools import record_opening
 
 TASK = "bursty_workload"
+TIMEOUT_S = 60.0
 
 
 def test_every_agent_is_listed_in_words_with_the_reason_where_it_cannot_play(client: TestClient) -> None:
@@ -27,6 +33,43 @@ def test_every_agent_is_listed_in_words_with_the_reason_where_it_cannot_play(cli
     absent = {one["name"]: one["reason"] for one in listed if not one["is_available"]}
     assert "train.py" in absent["ppo"]
     assert "python inference.py" in absent["llm"]
+
+
+def test_an_agent_without_sound_files_hides_no_other_and_shows_no_path(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LLMSERVE_WEIGHTS", str(tmp_path))
+    session = client.post("/reset", json={"task_id": TASK, "seed": 7}).json()["session_id"]
+    for card in (None, "{"):
+        if card is not None:
+            (tmp_path / TASK).mkdir()
+            (tmp_path / TASK / "ppo.json").write_text(card, encoding="utf-8")
+            (tmp_path / TASK / "ppo.safetensors").write_bytes(b"garbage")
+        listed = client.get("/agents", params={"task_id": TASK})
+        refused = client.post("/play", json={"session_id": session, "agent": "ppo"})
+        assert (listed.status_code, refused.status_code) == (200, 503)
+        assert {"heuristic", "tuned"} <= {one["name"] for one in listed.json() if one["is_available"]}
+        assert str(tmp_path.parent) not in listed.text + refused.text
+    assert f"{tmp_path / TASK / 'ppo.json'}: is not the card of a policy" in caplog.text
+
+
+def test_an_agent_whose_caller_has_been_refused_plays_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, seen = threading.Event(), list[int]()
+    act = HeuristicAgent.act
+
+    def slowly(agent: HeuristicAgent, view: AgentView) -> Array:
+        seen.append(view.step)
+        assert answered.wait(TIMEOUT_S)
+        return act(agent, view)
+
+    with TestClient(create_app(settings(expensive_timeout_s=0.2, expensive_workers=1))) as client:
+        client.post("/reset", json={"task_id": TASK, "seed": 7}).raise_for_status()
+        monkeypatch.setattr(HeuristicAgent, "act", slowly)
+        assert client.post("/play", json={"agent": "heuristic", "steps": 50}).status_code == 503
+        answered.set()
+        while client.app.state.service._slow._running:  # type: ignore[attr-defined]
+            client.get("/health")
+    assert seen == [0]
 
 
 @pytest.mark.parametrize("agent", ["ppo", "planner"])

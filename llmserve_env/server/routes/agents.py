@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -25,10 +26,12 @@ def agent_routes(service: Service) -> APIRouter:
     async def play(request: Request, asked: PlayRequest) -> PlayResponse:
         """The agent's actions are journaled in the session like those of any client."""
         client = client_of(request)
+        until_s = time.monotonic() + service.settings.expensive_timeout_s
 
         def run() -> tuple[str, list[dict[str, Any]]]:
-            session = service.sessions.current(asked.session_id, client)
-            return session.session_id, scoring.play_steps(service.sessions, session, asked.agent, asked.steps, client)
+            sessions, name, steps = service.sessions, asked.agent, asked.steps
+            session = sessions.current(asked.session_id, client)
+            return session.session_id, scoring.play_steps(sessions, session, name, steps, client, until_s)
 
         session_id, played = await service.slow(client, run)
         return PlayResponse(
