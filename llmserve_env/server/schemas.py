@@ -181,7 +181,9 @@ class PlayRequest(WireModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "heuristic", "steps": 10}]})
 
     agent: str = Field(max_length=50, description="see /agents")
-    steps: int = Field(default=1, ge=1, le=200, description="fewer are played if the episode or the time for the call ends before")
+    steps: int = Field(
+        default=1, ge=1, le=200, description="fewer are played if the episode or the time for the call ends before"
+    )
     session_id: SessionId | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -50,8 +51,10 @@ class SQLiteStore:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
             self._db = self._connect()
+            self._identity: tuple[int, int] | None = None
             with self._patient_connection() as db:
                 _prepare(db)
+            self._identity = self._identity_now()
             # A hard limit of the file, below which the sessions are kept anyway; 0 pages change nothing.
             for pragma in ("synchronous=NORMAL", f"wal_autocheckpoint={LOG_PAGES}", "foreign_keys=ON"):
                 self._db.execute(f"PRAGMA {pragma}")
@@ -70,13 +73,32 @@ class SQLiteStore:
 
     def _patient_connection(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection of its own that waits for other programs, so that no step waits for it."""
+        self._check_file()
         return nullcontext(self._db) if self._path is None else closing(self._connect(BUSY_TIMEOUT_S))
+
+    def _identity_now(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        found = os.stat(self._path)
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """Refuse to go on with a file that has been removed: what is written there is gone when the process ends."""
+        if self._identity is None:
+            return
+        try:
+            is_there = self._identity_now() == self._identity
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise StoreUnavailableError("the session store's file has been removed or replaced; restart the server")
 
     def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run statements. While another program locks the file, a thread waits and an event loop is told at once."""
         give_up_at_s = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
+                self._check_file()
                 with self._lock:
                     return work(self._db)
             except sqlite3.Error as error:

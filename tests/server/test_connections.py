@@ -16,10 +16,10 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from llmserve_env.server.connections import CalmFilter, GuardedWebSocket
+from llmserve_env.server.connections import SPARE_DESCRIPTORS, CalmFilter, GuardedWebSocket
 from tests.server.running import RunningServer
 
-MAX_PER_CLIENT = 40
+MAX_CONNECTIONS, MAX_PER_CLIENT = 60, 40
 HEADER_TIMEOUT_S = 2.0
 BODY_TIMEOUT_S = 2.0
 READ_TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ HANDSHAKE = (
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     limits: dict[str, Any] = {
-        "LLMSERVE_MAX_CONNECTIONS": "60",
+        "LLMSERVE_MAX_CONNECTIONS": str(MAX_CONNECTIONS),
         "LLMSERVE_MAX_CONNECTIONS_PER_CLIENT": str(MAX_PER_CLIENT),
         "LLMSERVE_HEADER_TIMEOUT_S": str(HEADER_TIMEOUT_S),
         "LLMSERVE_BODY_TIMEOUT_S": str(BODY_TIMEOUT_S),
@@ -87,6 +87,16 @@ def test_one_address_cannot_take_all_connections(server: RunningServer) -> None:
         base_url=server.url, timeout=60, transport=httpx.HTTPTransport(local_address="127.0.0.3")
     ) as back:
         assert back.get("/health").status_code == 200
+
+
+def test_many_addresses_cannot_take_more_connections_than_there_are(server: RunningServer) -> None:
+    before = refused(server, "too many")
+    with contextlib.ExitStack() as stack:
+        sources = ["127.0.0.9"] * MAX_PER_CLIENT + ["127.0.0.10"] * MAX_PER_CLIENT
+        held = [stack.enter_context(connect(server, source)) for source in sources]
+        # Some are closed at once; the others send no headers, and are closed when the time for them is over.
+        assert all(is_closed(one) for one in held)
+    assert refused(server, "too many") - before >= len(held) - MAX_CONNECTIONS
 
 
 def test_a_websocket_that_ends_makes_room_for_another_connection(server: RunningServer) -> None:
@@ -237,6 +247,6 @@ def test_a_message_is_logged_a_few_times_a_minute(caplog: pytest.LogCaptureFixtu
 
 def test_the_process_has_no_more_descriptors_open_than_connections_and_files(server: RunningServer) -> None:
     attackers = [connect(server, "127.0.0.6") for _ in range(2 * MAX_PER_CLIENT)]
-    assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < 60 + 100
+    assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < MAX_CONNECTIONS + SPARE_DESCRIPTORS
     for one in attackers:
         one.close()

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,26 @@ def test_an_answer_about_a_broken_store_has_its_id_and_is_counted(client: TestCl
     assert 'llmserve_store_errors_total{where="a request"} 1.0' in client.get("/metrics").text
     assert client.get("/health").status_code == 200
     assert not client.get("/ready").json()["checks"]["store"]["ok"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+def test_a_store_whose_file_is_gone_takes_no_step_that_would_be_lost(
+    client: TestClient, path: Path, is_replaced: bool
+) -> None:
+    session = client.post("/reset", json={"seed": 1}).json()["session_id"]
+    assert step(client, session).status_code == 200
+    moved = path.rename(path.with_name("moved.db"))
+    if is_replaced:
+        path.write_bytes(moved.read_bytes())
+    store = client.app.state.service.sessions.store  # type: ignore[attr-defined]
+    for housekeeping in (store.tidy, store.tick, partial(store.expire, 0), partial(store.evict, None, 1)):
+        with pytest.raises(StoreUnavailableError, match="removed or replaced; restart the server"):
+            housekeeping()
+    assert path.exists() is is_replaced
+    assert [step(client, session).status_code, client.post("/reset", json={}).status_code] == [503, 503]
+    assert [client.get(page).status_code for page in ("/health", "/ready")] == [200, 503]
+    moved.rename(path)
+    assert step(client, session).json()["observation"]["step_index"] == 2
 
 
 def test_work_that_is_repeated_goes_on_after_a_failure() -> None:

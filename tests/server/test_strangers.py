@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,7 +13,10 @@ from fastapi.testclient import TestClient
 
 from llmserve_env.server import console
 from llmserve_env.server.application import create_app
+from llmserve_env.server.clients import Client
 from llmserve_env.server.console import Console
+from llmserve_env.server.limits import RateLimit
+from llmserve_env.server.mcp import Mcp
 from tests.server.conftest import settings
 
 TIMEOUT_S = 30.0
@@ -59,12 +62,23 @@ def test_the_sessions_of_a_client_are_few_and_leave_the_websockets_alone() -> No
 
 
 def test_sessions_that_are_asked_for_at_once_are_as_few() -> None:
-    with (
-        TestClient(create_app(settings(max_mcp_sessions=32, max_mcp_sessions_per_client=3))) as client,
-        ThreadPoolExecutor(24) as pool,
-    ):
-        client.post("/mcp", json={**CREATE, "method": "tools/list"})
-        answers = list(pool.map(lambda _: client.post("/mcp", json=CREATE).json(), range(24)))
+    async def scene() -> list[dict[str, Any]]:
+        may_answer = asyncio.Event()
+
+        async def openenv(_scope: Any, _receive: Any, send: Any) -> None:
+            await may_answer.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b'{"result": {"session_id": "x"}}'})
+
+        limits = settings(max_mcp_sessions=32, max_mcp_sessions_per_client=3)
+        mcp = Mcp(openenv, limits, RateLimit(0.0, 1.0), lambda _name: True)
+        asked = [asyncio.create_task(mcp.ask(CREATE, Client("192.0.2.1"))) for _ in range(24)]
+        while sum(one.done() for one in asked) < 21:
+            await asyncio.sleep(0)
+        may_answer.set()
+        return await asyncio.gather(*asked)
+
+    answers = asyncio.run(asyncio.wait_for(scene(), TIMEOUT_S))
     assert sum("result" in answer for answer in answers) == 3
 
 
