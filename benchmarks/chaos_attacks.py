@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
 
-from benchmarks.chaos_sockets import HANDSHAKE, connected, open_websocket, read_until
+from benchmarks.chaos_connections import (
+    dripping_bodies,
+    endless,
+    floods,
+    half_open,
+    hoarded_sockets,
+    many_connections,
+)
+from benchmarks.chaos_sockets import GoOn
 
-GoOn = Callable[[], bool]
 Ask = Callable[[httpx.Client, int], httpx.Response]
 MCP_CREATE = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create", "params": {}}
 HOSTILE: tuple[tuple[str, bytes], ...] = (
@@ -121,74 +125,6 @@ def foreign_sessions(port: int, go_on: GoOn) -> dict[str, int]:
     return _ask_until(port, "127.0.1.7", go_on, ask)
 
 
-def half_open(port: int, go_on: GoOn) -> dict[str, int]:
-    """Open connections and send half of the headers."""
-    tally: Counter[str] = Counter()
-    held: list[socket.socket] = []
-    while go_on():
-        with suppress(OSError):
-            one = connected(port, "127.0.1.8")
-            one.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n")
-            held.append(one)
-            tally["half-sent requests"] += 1
-        if len(held) > 3_000:
-            held.pop(0).close()
-    for one in held:
-        one.close()
-    return dict(tally)
-
-
-def floods(port: int, go_on: GoOn) -> dict[str, int]:
-    """Four WebSockets that ask for their state without end; one that is refused or cut off is opened again."""
-    content = json.dumps({"type": "state"}).encode()
-    frames = 500 * (bytes((0x81, 0x80 + len(content), 0, 0, 0, 0)) + content)
-    tally: Counter[str] = Counter()
-    held: list[socket.socket] = []
-    while go_on():
-        if len(held) < 4:
-            try:
-                held.append(open_websocket(port, "127.0.1.9"))
-            except OSError:
-                tally["refused"] += 1
-        for one in held.copy():
-            try:
-                with suppress(BlockingIOError):
-                    tally["messages"] += one.send(frames) // (len(content) + 6)
-                with suppress(BlockingIOError):
-                    tally["answers"] += one.recv(1 << 16).count(b'"type":"state"')
-            except OSError:
-                tally["cut off"] += 1
-                held.remove(one)
-                one.close()
-    for one in held:
-        one.close()
-    return dict(tally)
-
-
-def hoarded_sockets(port: int, go_on: GoOn) -> dict[str, int]:
-    """As many WebSockets as the server gives, each with an episode."""
-    reset = json.dumps({"type": "reset", "data": {"task_id": "bursty_workload"}}).encode()
-    frame = bytes((0x81, 0x80 + len(reset), 0, 0, 0, 0)) + reset
-    tally: Counter[str] = Counter()
-    held: list[socket.socket] = []
-    while go_on():
-        with suppress(OSError):
-            one = connected(port, "127.0.1.10")
-            one.sendall(HANDSHAKE)
-            held.append(one)
-            answer = read_until(one, b"\r\n\r\n")
-            if b"CAPACITY" not in answer:
-                one.sendall(frame)
-                answer += read_until(one, b'"type"')
-            is_refused = b"CAPACITY" in answer
-            tally["refused" if is_refused else "WebSockets"] += 1
-            if is_refused:
-                held.pop().close()
-    for one in held:
-        one.close()
-    return dict(tally)
-
-
 def uploads(port: int, go_on: GoOn) -> dict[str, int]:
     """Leave files on the server's disk, through OpenEnv's page."""
     files = {"files": ("x.bin", b"x" * 500_000)}
@@ -200,44 +136,6 @@ def paid_baselines(port: int, go_on: GoOn) -> dict[str, int]:
     """Let the operator's language model play."""
     asked = {"task_id": "static_workload", "use_openai": "true"}
     return _ask_until(port, "127.0.1.12", go_on, lambda client, _: client.get("/baseline", params=asked))
-
-
-def dripping_bodies(port: int, go_on: GoOn) -> dict[str, int]:
-    """Announce bodies and send them byte by byte."""
-    tally: Counter[str] = Counter()
-    held: list[socket.socket] = []
-    while go_on():
-        with suppress(OSError):
-            if len(held) < 500:
-                one = connected(port, "127.0.1.13")
-                one.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
-                held.append(one)
-                tally["bodies"] += 1
-        for one in held[:: max(len(held) // 20, 1)]:
-            with suppress(OSError):
-                one.send(b" ")
-    for one in held:
-        one.close()
-    return dict(tally)
-
-
-def endless(port: int, go_on: GoOn) -> dict[str, int]:
-    """Headers, trailers, requests and pings without end, on one connection after the other."""
-    get = b"GET / HTTP/1.1\r\nhost: x\r\n"
-    body = b"POST /step HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
-    ping = bytes((0x89, 0x80, 0, 0, 0, 0))
-    ways = ((get, b"a: b\r\n"), (get + b"a: ", b"b"), (body, b"a: b\r\n"), (b"", get + b"\r\n"), (HANDSHAKE, ping))
-    tally: Counter[str] = Counter()
-    while go_on():
-        for beginning, more in ways:
-            with suppress(OSError), connected(port, "127.0.1.14") as one:
-                tally["endless requests"] += 1
-                one.sendall(beginning)
-                if beginning == HANDSHAKE:
-                    one.recv(4096)
-                for _ in range(100):
-                    one.sendall(more * 20_000)
-    return dict(tally)
 
 
 def planners(port: int, go_on: GoOn) -> dict[str, int]:
@@ -275,4 +173,5 @@ ATTACKS = (
     Attack("what has no end", endless),
     Attack("planning agents", planners),
     Attack("logs full of mistakes", long_logs),
+    Attack("requests over a thousand connections", many_connections),
 )

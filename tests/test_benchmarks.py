@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from benchmarks import chaos, chaos_attacks, crowd, live_server, profile_errors, server, soak
+from benchmarks import chaos, chaos_connections, crowd, live_server, profile_errors, server, soak
 
 PHASE = {"rate_rps": 5.0, "requests": 100}
 ERRORS = {"throughput_tps": 0.05, "ttft_ms": -0.25, "e2e_ms": 0.1, "itl_ms": 0.5}
@@ -133,7 +133,7 @@ def test_a_refused_handshake_is_counted_and_the_flood_goes_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = threading.Thread(target=_refuse_handshakes, args=(listening,))
         server.start()
-        tally = chaos_attacks.floods(listening.getsockname()[1], lambda: next(turns, None) is not None)
+        tally = chaos_connections.floods(listening.getsockname()[1], lambda: next(turns, None) is not None)
         listening.shutdown(socket.SHUT_RDWR)
         server.join()
     assert (tally["refused"], "cut off" in tally) == (2, False)

@@ -7,7 +7,6 @@ profile, as NAME.host.json. The server must run our scheduler, as `llmserve real
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.errors import ConfigError
+from llmserve_env.json_files import read_json
 
 BASE_PROFILE = "a100-40gb.llama-3-8b"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -71,7 +71,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
     if args.gpu is not None and args.gpu not in GPUS:
         raise ConfigError(f"--gpu {args.gpu}: unknown; choose one of {', '.join(GPUS)}")
     settings = settings_from(args)
-    config = json.loads(args.config.read_text(encoding="utf-8"))
+    config = read_json(args.config, "the config.json of a model", ConfigError)
     architecture = architecture_from_config(settings.model, config)
     found = probe(settings, rounds=args.rounds)
     today = datetime.now(UTC).date().isoformat()

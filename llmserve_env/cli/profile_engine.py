@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ProfileError
+from llmserve_env.json_files import read_json
 
 if TYPE_CHECKING:
     from llmserve_env.profiles.schema import Profile
@@ -65,7 +65,4 @@ def profile_from_engine(args: argparse.Namespace, date: str) -> Profile:
 
 
 def _config(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ProfileError(f"--config {path} is not a config.json: {error}") from error
+    return read_json(path, "the config.json of a model", ProfileError)

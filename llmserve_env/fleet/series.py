@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,11 +11,14 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.errors import TraceFormatError
+from llmserve_env.json_files import read_json
 
 DATA = Path(__file__).parent / "data" / "series"
 Half = Literal["train", "test"]
 HALVES: tuple[Half, ...] = get_args(Half)
 MIN_DAYS = 2.0
+MAX_VALUE = 1e9
+"""Requests per second, and the dispersion of their counts; no service has that many."""
 MAX_MISSING = 0.25
 """Share of missing windows from which filling them would be inventing a service."""
 S_PER_DAY = 86_400.0
@@ -90,11 +92,7 @@ def load_series(name: str | Path) -> RateSeries:
 
 @lru_cache(maxsize=16)
 def _read(path: Path, _changed_at_ns: int) -> RateSeries:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise TraceFormatError(f"{path}: cannot be read as JSON: {error}") from error
-    return parse_series(data, path.stem, str(path))
+    return parse_series(read_json(path, "JSON", TraceFormatError), path.stem, str(path))
 
 
 def parse_series(data: Any, name: str, where: str) -> RateSeries:
@@ -130,8 +128,8 @@ def _numbers(values: Any, where: str) -> Array:
     for k, value in enumerate(values):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise TraceFormatError(f"{where}[{k}] must be a number, or null for a window without data; got {value!r}")
-        if value is not None and value < 0:
-            raise TraceFormatError(f"{where}[{k}] must be 0 or more; got {value:g}")
+        if value is not None and not 0 <= value <= MAX_VALUE:
+            raise TraceFormatError(f"{where}[{k}] must be from 0 to {MAX_VALUE:g}; got {str(value)[:20]}")
     found: Array = np.array([np.nan if value is None else value for value in values], np.float64)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.errors import ProfileError
+from llmserve_env.json_files import read_json
 from llmserve_env.profiles.fitting import Iteration
 from llmserve_env.units import MS_PER_S
 
@@ -35,10 +35,9 @@ class Observation:
 
 def read_bench(path: Path, tier: str) -> list[Observation]:
     """Read a result file of `vllm bench serve` (closed loop, with --max-concurrency) or `vllm bench latency`."""
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ProfileError(f"{path} is not a result file of vllm bench: {error}") from error
+    result = read_json(path, "a result file of vllm bench", ProfileError)
+    if not isinstance(result, dict):
+        raise ProfileError(f"{path} is not a result file of vllm bench: it must hold an object")
     if "avg_latency" in result:
         return [_latency(path, result, tier)]
     if "mean_tpot_ms" in result:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from llmserve_env.errors import ProfileError
+from llmserve_env.json_files import read_json
 from llmserve_env.profiles.fitting import Iteration
 
 
@@ -62,7 +62,8 @@ class Measurements(BaseModel):
 
 def load_measurements(path: Path) -> Measurements:
     """Read and check a measurements file."""
+    found = read_json(path, "a measurements file of the profiler", ProfileError)
     try:
-        return Measurements.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (ValidationError, json.JSONDecodeError) as error:
+        return Measurements.model_validate(found)
+    except ValidationError as error:
         raise ProfileError(f"{path.name} is not a measurements file of the profiler: {error}") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llmserve_env.errors import ProfileError
+from llmserve_env.json_files import read_json
 
 KNOWN = Path(__file__).with_name("known_models.json")
 NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -222,10 +223,7 @@ def find_model(name: str | Path) -> ModelSpec:
 def _read_config(path: Path) -> ModelSpec:
     """The model in a config.json, named after its folder, or after its file if that has another name."""
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ProfileError(f"model {str(path)!r}: no readable config.json there ({error})") from error
+    config = read_json(file, "the config.json of a model", ProfileError)
     if not isinstance(config, dict):
         raise ProfileError(f"model {str(path)!r}: config.json must hold an object")
     own = file.resolve().parent.name if file.name == "config.json" else file.stem

@@ -153,7 +153,7 @@ def test_a_bench_result_becomes_a_profile_whose_memory_can_be_given(tmp_path: Pa
         ),
         (
             ["--base", "h200-141gb.qwen3-32b", "--name", "x", "--results", "nowhere.json"],
-            "nowhere.json is not a result",
+            "nowhere.json: cannot be read as a result",
         ),
     ],
 )

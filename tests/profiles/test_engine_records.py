@@ -110,7 +110,7 @@ def test_results_that_do_not_say_enough_are_refused(tmp_path: Path, result: dict
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text("throughput: 12")
-    with pytest.raises(ProfileError, match="is not a result file of vllm bench"):
+    with pytest.raises(ProfileError, match="cannot be read as a result file of vllm bench"):
         read_bench(path, "FP16")
 
 

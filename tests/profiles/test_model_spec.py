@@ -79,5 +79,5 @@ def test_a_config_without_a_needed_field_names_it(changes: dict[str, Any], compl
 def test_an_unknown_model_names_those_that_are_known(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"model 'llama-9' is not known; choose one of llama-3-8b, .*config\.json"):
         find_model("llama-9")
-    with pytest.raises(ProfileError, match=r"no readable config\.json there"):
+    with pytest.raises(ProfileError, match=r"cannot be read as the config\.json of a model"):
         find_model(tmp_path)

@@ -7,6 +7,8 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,15 @@ import pytest
 from safetensors.numpy import save_file
 
 from llmserve_env.agents.policy import load_policy, policy_folder
-from llmserve_env.errors import ConfigError, TraceFormatError
+from llmserve_env.errors import ConfigError, LLMServeError, TraceFormatError
+from llmserve_env.fleet.series import load_series
+from llmserve_env.json_files import MAX_BYTES
+from llmserve_env.leaderboard.submission import read_submission
+from llmserve_env.profiles.engine_results import read_bench
+from llmserve_env.profiles.host import load_host
+from llmserve_env.profiles.measurements import load_measurements
+from llmserve_env.profiles.model_spec import find_model
+from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.files import data_folder, read_mapping
 from llmserve_env.workloads.traces import FORMATS, import_trace, load_trace, trace
@@ -173,3 +183,47 @@ def test_a_hostile_policy_is_refused_with_its_file(tmp_path: Path, name: str) ->
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceFormatError, match="no such file"):
         import_trace(tmp_path / "none.csv", FORMATS["csv"], tmp_path / "trace.parquet")
+
+
+HOSTILE_JSON = {
+    "deep": b"[" * 100_000,
+    "digits": b'{"a": ' + b"9" * 5_000 + b"}",
+    "another encoding": b"\xff\xfe",
+    "cut off": b'{"a": ',
+    "a list": b"[]",
+    "nothing": b"",
+}
+READERS: dict[str, Callable[[Path], object]] = {
+    "series": load_series,
+    "model": find_model,
+    "profile": load_profile,
+    "host": load_host,
+    "measurements": load_measurements,
+    "bench": partial(read_bench, tier="fp16"),
+    "submission": read_submission,
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE_JSON)
+@pytest.mark.parametrize("reader", READERS)
+def test_json_from_strangers_is_refused_with_its_file(tmp_path: Path, reader: str, content: str) -> None:
+    path = tmp_path / "given.json"
+    path.write_bytes(HOSTILE_JSON[content])
+    with pytest.raises(LLMServeError, match="given"):
+        READERS[reader](path)
+
+
+def test_a_json_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "given.json"
+    with path.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(TraceFormatError, match="more than 200 MB"):
+        load_series(path)
+
+
+@pytest.mark.parametrize("rate", [10**400, -1, float("inf"), 1e308])
+def test_a_rate_that_no_service_has_is_refused(tmp_path: Path, rate: float) -> None:
+    path = tmp_path / "given.json"
+    path.write_text(json.dumps({"window_s": 3_600, "rate_rps": [1.0] * 99 + [rate]}), encoding="utf-8")
+    with pytest.raises(TraceFormatError, match=r"rate_rps\[99\] must be from 0 to"):
+        load_series(path)
