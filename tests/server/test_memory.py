@@ -90,6 +90,17 @@ def test_the_memory_stays_within_its_budget_and_packs_what_was_not_used_for_long
     assert [one.is_at_hand for one in episodes] == [True, True, False, True]
 
 
+def test_a_packed_episode_is_brought_back_without_replaying_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = started("bursty_workload", 1, 1).num_bytes
+    memory = EpisodeMemory(budget_bytes=4 * size, clock=itertools.count(step=2 * HOT_S).__next__)
+    episodes = [held(memory, seed) for seed in range(4)]
+    assert not episodes[0].is_at_hand
+    replayed: list[Episode] = []
+    monkeypatch.setattr(Episode, "step", lambda episode, _knobs: replayed.append(episode))
+    with episodes[0].use() as episode:
+        assert (episode.step_count, replayed) == (5, [])
+
+
 def test_of_episodes_that_are_stepped_in_turn_most_stay_at_hand_although_not_all_can() -> None:
     size = started("static_workload", 1, 1).num_bytes
     memory = EpisodeMemory(budget_bytes=10 * size, clock=lambda: 0.0)
