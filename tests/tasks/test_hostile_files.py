@@ -7,6 +7,7 @@ import json
 import resource
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from llmserve_env.profiles.model_spec import find_model
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.catalog import load_task
 from llmserve_env.tasks.files import data_folder, read_mapping
-from llmserve_env.workloads.traces import FORMATS, import_trace, load_trace, trace
+from llmserve_env.workloads.traces import FORMATS, import_trace, load_trace, rows, trace
 
 MEMORY_BYTES = 3_000_000_000
 STATIC = (data_folder() / "static_workload-v1.yaml").read_text(encoding="utf-8")
@@ -101,6 +102,23 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, container: 
             file.write(b"x" * 1_000_000)
     done = in_bounded_memory(IMPORT, log, tmp_path / "trace.parquet", Path(container))
     assert (done.returncode, "characters" in done.stderr) == (2, True), done.stderr[-2_000:]
+
+
+@pytest.mark.parametrize("container", ["csv", "jsonl"])
+def test_no_more_of_a_line_is_read_than_a_line_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str
+) -> None:
+    log = tmp_path / f"log.{container}.gz"
+    with gzip.open(log, "wb", compresslevel=1) as file:
+        file.write(b"arrival_s,prompt_tokens,output_tokens\n" if container == "csv" else b"")
+        file.write(b"x" * 20_000_000)
+    monkeypatch.setattr(rows, "MAX_LINE_CHARS", 10_000)
+    tracemalloc.start()
+    with pytest.raises(TraceFormatError, match="more than 10,000 characters in one line"):
+        import_trace(log, FORMATS[container], tmp_path / "trace.parquet")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 5_000_000
 
 
 def test_a_small_parquet_of_gigabytes_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
