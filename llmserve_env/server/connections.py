@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -121,6 +121,7 @@ class GuardedHttp(HttpToolsProtocol):
     _headers_due: asyncio.TimerHandle | None = None
     _unread_bytes = 0
     """Received since headers or a piece of a body were complete."""
+    _unanswered: tuple[RequestResponseCycle, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,6 +133,7 @@ class GuardedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         guard.leave(self.transport)
         self._headers_are_here()
+        self._nobody_listens()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -161,6 +163,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._unread_bytes = 0
         self._headers_are_here()
         super().on_headers_complete()
+        self._unanswered = (*(one for one in self._unanswered if not one.response_complete), self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._unread_bytes = 0
@@ -180,7 +183,17 @@ class GuardedHttp(HttpToolsProtocol):
 
     def _give_up(self, reason: str) -> None:
         guard.refuse(reason)
+        self._nobody_listens()
         self.transport.abort()
+
+    def _nobody_listens(self) -> None:
+        """Drop the answers that are under way; writing them to a connection that is closed would be an error.
+
+        Uvicorn does so for the last of the requests sent ahead only, and not before the loop's next turn.
+        """
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
@@ -229,6 +242,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         """Count a frame that is no message; False if there are too many of them, which ends the connection."""
         if not self.transport.is_closing() and self._pieces.wait_s("") > 0.0:
             guard.refuse("too many pieces")
+            # What the application sends from now on is for nobody.
+            self.disconnected = True
             self.transport.abort()
         return not self.transport.is_closing()
 

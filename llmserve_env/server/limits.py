@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from llmserve_env.server.settings import Settings
 
 MAX_CLIENTS = 10_000
+METRICS = "/metrics"
 EXPENSIVE = frozenset({"/grader", "/baseline"})
 STEPS = frozenset({"/step", "/web/step"})
-PLAYS = frozenset({"/play", "/mcp", "/openenv/web/gradio_api/queue/join"})
-FREE = frozenset({"/health", "/ready", "/metrics"})
+PLAYS = frozenset({"/play", "/mcp", "/agents", "/schema", "/info", "/openenv/web/gradio_api/queue/join"})
+"""What takes milliseconds."""
+PROBES = frozenset({"/health", "/ready"})
+"""What a load balancer asks. It is answered whatever its rate, but late when there are too many."""
 
 
 class RateLimit:
@@ -59,6 +62,22 @@ class RateLimit:
         return receive_in_turn
 
 
+class Turns:
+    """A number of requests of one address in a turn of the event loop; more wait, so that no client delays all."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._begun: Counter[str] = Counter()
+
+    async def wait(self, address: str) -> None:
+        """Wait until the client may begin a request."""
+        while self._begun[address] >= self._at_once:
+            await asyncio.sleep(0)
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._begun.clear)
+        self._begun[address] += 1
+
+
 class Rates:
     """The limits of all kinds of calls, for HTTP and WebSockets together."""
 
@@ -66,12 +85,16 @@ class Rates:
         self.steps = RateLimit(settings.steps_per_s, 2.0 * settings.steps_per_s)
         self.others = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
         self.plays = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
+        self._probes = RateLimit(settings.requests_per_s, 2.0 * settings.requests_per_s)
+        self._metrics = RateLimit(settings.plays_per_s, 2.0 * settings.plays_per_s)
         self._expensive = RateLimit(settings.expensive_per_min / 60.0, settings.expensive_per_min / 2.0)
 
-    def for_path(self, path: str) -> RateLimit | None:
+    def for_path(self, path: str) -> RateLimit:
         """The limit of a request."""
-        if path in FREE:
-            return None
+        if path in PROBES:
+            return self._probes
+        if path == METRICS:
+            return self._metrics
         if path in EXPENSIVE:
             return self._expensive
         if path in STEPS:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from starlette.requests import ClientDisconnect
 
 from llmserve_env.server.clients import identify
-from llmserve_env.server.limits import retry_after
+from llmserve_env.server.limits import PROBES, Turns, retry_after
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +30,11 @@ REQUEST_ID = re.compile(r"[!-~]{1,100}")
 SMALL_BODY_BYTES = 65_536
 """Enough for anything but a log, and parsed within milliseconds whatever is wrong with it."""
 LOGS_PATH = "/grader"
+REQUESTS_AT_ONCE = 128
+"""Of one address. A step takes a quarter of a millisecond, other requests up to a few."""
+HELD_S = 0.5
+"""A request beyond a limit is answered so late: refusing at once a thousand connections that ask again at once would
+leave little time for others."""
 CLIENT_GONE = 499
 """What proxies note for a request whose client went away before it was answered."""
 WORKER_HEADER = "x-worker"
@@ -50,6 +55,7 @@ class Gatekeeper:
     def __init__(self, app: ASGIApp, settings: Settings, operations: Operations, rates: Rates) -> None:
         self._app, self._operations, self._rates = app, operations, rates
         self.max_body, self._logs = settings.max_body_bytes, settings.log_requests
+        self.turns = Turns(REQUESTS_AT_ONCE)
         self._body_timeout_s, self._trusted_hops = settings.body_timeout_s, settings.trusted_hops
         self._worker = (WORKER_HEADER.encode(), str(os.getpid()).encode())
 
@@ -78,10 +84,12 @@ class _Exchange:
         started, path = time.perf_counter(), scope["path"]
         client = identify(scope, gate._trusted_hops)
         scope.setdefault("state", {}).update(request_id=self._id, client=client)
-        limit = gate._rates.for_path(path)
-        wait_s = limit.wait_s(client.address) if limit else 0.0
+        await gate.turns.wait(client.address)
+        wait_s = gate._rates.for_path(path).wait_s(client.address)
         if wait_s > 0.0:
             gate._operations.limited.inc()
+            await asyncio.sleep(HELD_S)
+        if wait_s > 0.0 and path not in PROBES:
             await self._refuse(429, "too many requests; wait and try again", {"retry-after": retry_after(wait_s)})
         elif self._declared.isdigit() and len(self._declared) < 20 and int(self._declared) > self._max_body:
             await self._refuse(413, f"the body may have {self._max_body} bytes at most")

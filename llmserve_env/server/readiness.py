@@ -25,7 +25,7 @@ class Readiness:
         self._asking = asyncio.Lock()
 
     async def check(self) -> ReadyResponse:
-        """All checks, as they are now."""
+        """All checks, as they are now; /metrics shows what they find."""
         service, settings = self._service, self._service.settings
         resident_mb = resident_bytes() / BYTES_PER_MB
         checks = {
@@ -37,7 +37,9 @@ class Readiness:
             "connections": _room(guard.num_open, guard.max_connections),
             "websockets": _room(service.num_websockets(), settings.max_websockets),
         }
-        return ReadyResponse(ready=all(check.ok for check in checks.values()), checks=checks)
+        found = ReadyResponse(ready=all(check.ok for check in checks.values()), checks=checks)
+        service.operations.ready.set(found.ready)
+        return found
 
     async def _check_store(self) -> ReadyCheck:
         async with self._asking:
@@ -51,6 +53,7 @@ class Readiness:
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 await self._service.in_thread(None, store.probe)
+                self._service.operations.store_bytes.set(await self._service.in_thread(None, store.num_bytes))
         except TimeoutError:
             return ReadyCheck(ok=False, detail=f"no answer within {STORE_TIMEOUT_S:g} s")
         except StoreUnavailableError as error:

@@ -88,7 +88,9 @@ class Settings(BaseSettings):
     steps_per_s: float = Field(default=5_000, ge=0, description="`/step` calls per client and second; 0 for no limit")
     requests_per_s: float = Field(default=200, ge=0, description="other calls per client and second; 0 for no limit")
     plays_per_s: float = Field(
-        default=20, ge=0, description="`/play` and `/mcp` calls per client and second; 0 for no limit"
+        default=20,
+        ge=0,
+        description="`/play`, `/mcp`, `/agents`, `/schema`, `/info`, and `/metrics` calls per client and second",
     )
     expensive_per_min: float = Field(
         default=60, ge=0, description="`/grader` and `/baseline` calls per client and minute; 0 for no limit"

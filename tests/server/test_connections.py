@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -13,10 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from uvicorn import Config
-from uvicorn.server import ServerState
 
-from llmserve_env.server.connections import SPARE_DESCRIPTORS, CalmFilter, GuardedWebSocket
+from llmserve_env.server.connections import SPARE_DESCRIPTORS, CalmFilter
 from tests.server.running import RunningServer
 
 MAX_CONNECTIONS, MAX_PER_CLIENT = 60, 40
@@ -193,47 +190,6 @@ def test_a_client_that_goes_away_in_the_middle_of_a_body_is_no_error_of_the_serv
         metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
         assert 'status="500"' not in metrics
     assert "llmserve_errors_total 0.0" in metrics
-
-
-class Wire(asyncio.Transport):
-    """The server's end of a connection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_read = True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send it nowhere."""
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        self.is_read = True
-
-
-def test_messages_sent_ahead_are_parsed_as_they_are_taken() -> None:
-    async def scene() -> list[int]:
-        async def take_nothing(_scope: Any, _receive: Any, _send: Any) -> None:
-            await asyncio.Event().wait()
-
-        config = Config(take_nothing, http="httptools", lifespan="off")
-        config.load()
-        socket_end = GuardedWebSocket(config, ServerState(), {})
-        socket_end.connection_made(Wire())
-        socket_end.data_received(HANDSHAKE)
-        socket_end.data_received(2_000 * bytes((0x81, 0x82, 0, 0, 0, 0, 0x7B, 0x7D)))
-        waiting, taken = socket_end.queue.qsize(), 0
-        while socket_end.queue.qsize():
-            taken += (await socket_end.receive())["type"] == "websocket.receive"
-        return [waiting, taken]
-
-    waiting, taken = asyncio.run(scene())
-    assert taken == 2_000
-    assert waiting <= 200
 
 
 def test_a_message_is_logged_a_few_times_a_minute(caplog: pytest.LogCaptureFixture) -> None:

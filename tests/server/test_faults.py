@@ -109,7 +109,10 @@ def test_an_answer_about_a_broken_store_has_its_id_and_is_counted(client: TestCl
         True,
         "5",
     )
-    assert 'llmserve_store_errors_total{where="a request"} 1.0' in client.get("/metrics").text
+    metrics = client.get("/metrics").text
+    assert 'llmserve_store_errors_total{where="a request"} 1.0' in metrics
+    # Nobody has asked for /ready.
+    assert "llmserve_ready 0.0" in metrics
     assert client.get("/health").status_code == 200
     assert not client.get("/ready").json()["checks"]["store"]["ok"]
 

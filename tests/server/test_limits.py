@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from llmserve_env.server import middleware
 from llmserve_env.server.application import create_app
-from llmserve_env.server.limits import MAX_CLIENTS, RateLimit, retry_after
+from llmserve_env.server.limits import MAX_CLIENTS, RateLimit, Turns, retry_after
 from llmserve_env.server.middleware import SMALL_BODY_BYTES
 from llmserve_env.server.settings import MAX_LOG_ENTRIES
 from tests.server.conftest import settings
@@ -134,6 +137,34 @@ def test_too_many_requests_are_429_with_a_time_to_wait() -> None:
         assert int(refused.headers["retry-after"]) >= 1
         assert client.get("/health").status_code == 200
         assert [client.post("/grader", json={}).status_code for _ in range(2)] == [409, 429]
+
+
+def test_what_is_beyond_a_limit_is_answered_late_and_probes_are_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "HELD_S", 0.2)
+    with TestClient(create_app(settings(requests_per_s=0.001, plays_per_s=0.001))) as client:
+        for path, status in (("/tasks", 429), ("/metrics", 429), ("/health", 200), ("/ready", 200)):
+            client.get(path)
+            began_s = time.monotonic()
+            late = client.get(path)
+            assert late.status_code == status
+            assert time.monotonic() - began_s >= 0.2
+
+
+def test_many_requests_of_one_client_let_others_come_between() -> None:
+    order: list[str] = []
+
+    async def scene() -> None:
+        turns = Turns(at_once=3)
+
+        async def ask(address: str) -> None:
+            await turns.wait(address)
+            order.append(address)
+
+        greedy = [asyncio.create_task(ask("greedy")) for _ in range(8)]
+        await asyncio.gather(*greedy, asyncio.create_task(ask("honest")))
+
+    asyncio.run(scene())
+    assert order == ["greedy"] * 3 + ["honest"] + ["greedy"] * 5
 
 
 def test_a_bucket_refills_with_time_and_clients_do_not_share_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,8 @@ def test_operators_see_steps_and_requests(client: TestClient) -> None:
     client.post("/reset", json={})
     client.post("/step", json={"action": {}})
     text = client.get("/metrics").text
+    assert "llmserve_ready 1.0" in text
+    assert float(re.findall(r"^llmserve_store_bytes (\S+)$", text, re.MULTILINE)[0]) > 10_000
     assert 'llmserve_steps_total{task="static_workload"} 1.0' in text
     assert 'route="/step",status="200"} 1.0' in text
 

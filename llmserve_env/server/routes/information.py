@@ -120,7 +120,6 @@ def information_routes(service: Service) -> APIRouter:
     )
     async def ready() -> JSONResponse:
         found = await readiness.check()
-        service.operations.ready.set(found.ready)
         return JSONResponse(found.model_dump(), 200 if found.ready else 503)
 
     @router.get("/tasks", response_model=TasksResponse, summary="The tasks and the action they share")
@@ -143,6 +142,7 @@ def information_routes(service: Service) -> APIRouter:
 
     @router.get("/metrics", tags=["Health"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
+        await readiness.check()
         return Response(metrics_of(service), media_type=CONTENT_TYPE_LATEST)
 
     return router
