@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from llmserve_env.fleet.timeline import play_timeline
 from llmserve_env.planning.fleet_page import fleet_page
 from tests.browser.conftest import DESKTOP, PHONE, new_page
+from tests.browser.test_accessibility import problems as axe_problems
 from tests.fleet.small import random_decision, small_task, traffic_of
 
 pytestmark = pytest.mark.browser
@@ -44,3 +45,4 @@ def test_every_picture_of_the_fleets_page_is_drawn_and_fits(
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     expect(page.locator("#dollars tbody tr")).to_have_count(3)
     assert problems == []
+    assert axe_problems(page) == []
