@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from llmserve_env.fleet.fluid.worlds import Worlds
     from llmserve_env.fleet.task import FleetTask
 
-RECORDED_EPISODES = 24
+RECORDED_EPISODES = 48
 
 
 def add_parser(subparsers: Any) -> None:
@@ -23,12 +23,16 @@ def add_parser(subparsers: Any) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     calibrate = verbs.add_parser("calibrate", help="fit the surrogate to runs of the engine on week 1")
     calibrate.add_argument("--episodes", type=int, default=RECORDED_EPISODES, metavar="N", help="recorded episodes")
-    tune = verbs.add_parser("tune", help="tune rules on week 1")
-    tune.add_argument("--agent", nargs="+", metavar="RULE", help="rules to tune (default: all)")
+    tune = verbs.add_parser("tune", help="tune rules on week 1, on the surrogate")
+    refine = verbs.add_parser("refine", help="let the engine choose among a rule's best settings, on week 1")
+    for verb in (tune, refine):
+        verb.add_argument("--agent", nargs="+", metavar="RULE", help="rules to tune (default: all)")
+    refine.add_argument("--jobs", type=int, default=2, metavar="N", help="episodes at a time (default: 2)")
     train = verbs.add_parser("train", help="train a policy that corrects the informed rule on week 1")
     train.add_argument("--steps", type=int, default=16_000_000, metavar="N", help="decisions (default: 16,000,000)")
     train.add_argument("--seed", type=int, default=0, metavar="N", help="of training (default: 0)")
-    for verb, run in ((calibrate, run_calibrate), (tune, run_tune), (train, run_train)):
+    runs = ((calibrate, run_calibrate), (tune, run_tune), (refine, run_refine), (train, run_train))
+    for verb, run in runs:
         verb.add_argument("task", help="id of a fleet task, or its YAML file")
         verb.set_defaults(run=run)
     add_verb(verbs)
@@ -73,7 +77,8 @@ def run_tune(args: argparse.Namespace) -> int:
 
 def _tune_one(task: FleetTask, worlds: Worlds, calibration: Calibration, name: str) -> None:
     """Tune one rule; the best so far is kept after every round, so that a stopped run goes on where it was."""
-    from llmserve_env.fleet.tuning import Tuned, save_tuned, tune_rule
+    from llmserve_env.fleet.tuned import save_tuned
+    from llmserve_env.fleet.tuning import Tuned, tune_rule
 
     per_day = 86_400.0 / task.length_s
 
@@ -87,6 +92,32 @@ def _tune_one(task: FleetTask, worlds: Worlds, calibration: Calibration, name: s
     print(
         f"{task.id} {name}: {found.usd * per_day:.2f} $/day on the surrogate after {found.tried} settings", flush=True
     )
+
+
+def run_refine(args: argparse.Namespace) -> int:
+    """Play each rule's best settings on the engine, and keep those that earn most there."""
+    from llmserve_env.evaluation.runner import Threads
+    from llmserve_env.fleet.fluid.calibration import load_calibration
+    from llmserve_env.fleet.refining import propose, refine
+    from llmserve_env.fleet.rules.registry import SCALERS, check_rule
+    from llmserve_env.fleet.tuned import save_refined
+    from llmserve_env.fleet.weeks import refining_traffics, tuning_worlds
+
+    task = _task(args)
+    names = [check_rule(name) for name in args.agent or SCALERS]
+    calibration, worlds, traffics = load_calibration(task), tuning_worlds(task), refining_traffics(task)
+    for name in names:
+        proposed = propose(task, worlds, calibration, name)
+        with progress_bar() as bar:
+            bar.stage(name)
+            found = refine(task, calibration.token_budget, name, proposed, traffics, Threads(args.jobs, bar))
+        save_refined(task, name, found.settings, found.usd_per_day, found.played)
+        print(
+            f"{task.id} {name}: {found.usd_per_day:.2f} $/day on the engine, week 1; "
+            f"{found.before_usd_per_day:.2f} before, {found.played} settings played",
+            flush=True,
+        )
+    return 0
 
 
 def run_train(args: argparse.Namespace) -> int:

@@ -21,7 +21,8 @@ from llmserve_env.fleet.rules.registry import SCALERS
 from llmserve_env.fleet.rules.rule import RuleAgent, RuleBatch
 from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
-from llmserve_env.fleet.tuning import FUTURE_WINDOWS, tuned_settings
+from llmserve_env.fleet.tuned import Settings, tuned_settings
+from llmserve_env.fleet.tuning import FUTURE_WINDOWS
 
 LEARNED = "ppo"
 ORACLE = "oracle"
@@ -41,7 +42,9 @@ class FleetAgent(Protocol):
 class OracleAgent:
     """The oracle on one episode, whose traffic it is shown beforehand."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
+        """With these settings, or with those that ship for the task that it plays."""
+        self._settings = settings
         self._worlds: Worlds | None = None
 
     def foresee(self, traffic: Traffic) -> None:
@@ -52,7 +55,7 @@ class OracleAgent:
         """Begin an episode."""
         if self._worlds is None:
             raise RuntimeError("call foresee(traffic) before reset(task)")
-        self._batch = RuleBatch(Oracle, task, [tuned_settings(task, ORACLE)])
+        self._batch = RuleBatch(Oracle, task, [self._settings or tuned_settings(task, ORACLE)])
         self._needs = needs(self._worlds, load_calibration(task).flow)
         self._window = self._worlds.lead_windows
 

@@ -8,13 +8,15 @@ from typing import Any
 from llmserve_env.errors import EpisodeStateError
 from llmserve_env.fleet.decision import FleetDecision
 from llmserve_env.fleet.dollars import Account, rental_usd
-from llmserve_env.fleet.observation import Observation, PoolView
+from llmserve_env.fleet.observation import MeteredPoolView, Observation, PoolView
 from llmserve_env.fleet.outcome import WindowOutcome, WindowServer
 from llmserve_env.fleet.serving import EngineServer
 from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 
 S_PER_DAY = 86_400.0
+ORCHESTRATED = ("up", "booting", "waking", "draining", "asleep", "refused", "failed", "taken")
+"""What the orchestrator says about a pool, as it is now."""
 
 
 @dataclass(slots=True)
@@ -151,19 +153,16 @@ class FleetEpisode:
     def _view(self, now: Progress, p: int) -> PoolView:
         pool, trouble_at_s = now.last.pools[p], now.trouble_at_s[p]
         since_s = self.task.length_s if trouble_at_s < 0.0 else now.window * self.task.window_s - trouble_at_s
-        return PoolView(
-            up=pool.up,
-            booting=pool.booting,
-            waking=pool.waking,
-            draining=pool.draining,
-            asleep=pool.asleep,
-            ordered_serving=float(now.decision.serving[p]),
-            ordered_asleep=float(now.decision.asleep[p]),
-            refused=pool.refused,
-            failed=pool.failed,
-            taken=pool.taken,
-            since_refused_s=since_s,
-        )
+        orchestrator = {
+            **{name: getattr(pool, name) for name in ORCHESTRATED},
+            "ordered_serving": float(now.decision.serving[p]),
+            "ordered_asleep": float(now.decision.asleep[p]),
+            "since_refused_s": since_s,
+        }
+        if not self.task.pool_metrics:
+            return PoolView(**orchestrator)
+        seen = now.seen.pools[p]
+        return MeteredPoolView(**orchestrator, queue=seen.queue, running=seen.running, kv_use=seen.kv_use)
 
     def snapshot(self) -> tuple[Any, Progress]:
         """A copy of the whole episode to come back to."""

@@ -31,6 +31,17 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
+class MeteredPoolView(PoolView):
+    """One pool of a task that shows the metrics of every pool; they are as old as those of the fleet."""
+
+    queue: float
+    """Requests that wait at its replicas, at the end of the window."""
+    running: float
+    kv_use: float
+    """Mean share of the KV pool in use, over its replicas that serve."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Figures named by unit. Metrics are those of the window before the last one: a scrape and a query old."""
 
@@ -82,13 +93,18 @@ class Observation:
     def vector(self) -> Array:
         """All figures in the order of `feature_names`."""
         own = [getattr(self, name) for name in SCALARS]
-        return np.array([*own, *(getattr(pool, name) for pool in self.pools for name in POOL_FIELDS)], np.float64)
+        names = pool_fields(isinstance(self.pools[0], MeteredPoolView))
+        return np.array([*own, *(getattr(pool, name) for pool in self.pools for name in names)], np.float64)
 
 
 SCALARS = tuple(field.name for field in fields(Observation) if field.name != "pools")
-POOL_FIELDS = tuple(field.name for field in fields(PoolView))
 
 
-def feature_names(pool_names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the figures in `Observation.vector`."""
-    return (*SCALARS, *(f"{pool}.{name}" for pool in pool_names for name in POOL_FIELDS))
+def pool_fields(has_metrics: bool) -> tuple[str, ...]:
+    """Figures of one pool, with its own metrics or without."""
+    return tuple(field.name for field in fields(MeteredPoolView if has_metrics else PoolView))
+
+
+def feature_names(pool_names: tuple[str, ...], has_metrics: bool) -> tuple[str, ...]:
+    """Names of the figures in `Observation.vector`; `has_metrics` says whether pools show their own metrics."""
+    return (*SCALARS, *(f"{pool}.{name}" for pool in pool_names for name in pool_fields(has_metrics)))

@@ -23,6 +23,11 @@ class PoolOutcome:
     serving_s: float
     """Replica-seconds booting, waking, serving or draining."""
     asleep_s: float
+    queue: float
+    """Requests that wait at its replicas, batch jobs among them."""
+    running: float
+    kv_use: float
+    """Share of the KV blocks in use, of the replicas that serve."""
 
 
 @dataclass(frozen=True, slots=True)

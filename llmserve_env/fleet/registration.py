@@ -12,9 +12,9 @@ DATA = Path(__file__).parent / "data"
 
 
 def register_fleet() -> None:
-    """Register every task of the suite as `LLMServe/<task>-v<version>`; its file is checked when one is made."""
+    """Register every task as `LLMServe/<task>-v<version>`, old versions too; a file is checked when one is made."""
     for path in sorted(DATA.glob("*.yaml")):
         data = read_mapping(path)
-        name = f"LLMServe/{path.stem}-v{data['version']}"
+        name = f"LLMServe/{data['id']}-v{data['version']}"
         if name not in gym.registry:
             gym.register(id=name, entry_point="llmserve_env.fleet.gym_env:FleetGymEnv", kwargs={"task": path.stem})

@@ -11,7 +11,7 @@ from llmserve_env.arrays import Array
 from llmserve_env.engine.engine import EngineBatch
 from llmserve_env.engine.fleet import ASLEEP, BOOTING, DRAINING, STATE_NAMES, UP, WAKING, FleetOrders
 from llmserve_env.engine.kernels.compilation import machine_code
-from llmserve_env.engine.kernels.ended import ENDED_DTYPE, collect_ended
+from llmserve_env.engine.kernels.ended import ENDED_DTYPE, POOL_TOTALS, collect_ended
 from llmserve_env.engine.kernels.giving import give_requests
 from llmserve_env.engine.layout import REQUEST_DTYPE
 from llmserve_env.engine.loading import request_records
@@ -51,6 +51,7 @@ class EngineServer:
         self._blank = pending_progress()
         self._ended = records((1,), ENDED_DTYPE)
         self._by_state = np.zeros((len(task.pools), len(STATE_NAMES)), np.int64)
+        self._by_pool = np.zeros((len(task.pools), len(POOL_TOTALS)), np.int64)
         self.reset()
 
     def reset(self) -> None:
@@ -125,6 +126,7 @@ class EngineServer:
             self._ttft_ps,
             self._tpot_ps,
             by_state,
+            self._by_pool,
             ended,
         )
         self._num_open = machine_code(collect_ended, *arguments)(*arguments)
@@ -163,7 +165,9 @@ class EngineServer:
         gained, self._totals = totals - self._totals, totals
         by_state = self._by_state[:, STATES]
         seconds = gained[3:] / PS_PER_S
-        figures = np.concatenate([by_state.T, gained[:3], seconds]).T.tolist()
+        waiting, running, used, blocks = self._by_pool.T
+        kv_use = used / np.maximum(blocks, 1)
+        figures = np.concatenate([by_state.T, gained[:3], seconds, [waiting, running, kv_use]]).T.tolist()
         return tuple(PoolOutcome(*row) for row in figures)
 
     @property

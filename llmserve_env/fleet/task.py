@@ -50,6 +50,8 @@ class FleetTask(Part):
     batch: BatchSpec | None = None
     slo: SloSpec
     prices: PriceSpec
+    pool_metrics: bool = False
+    """Whether each pool's queue, running requests and KV use are seen, or only those of the whole fleet."""
 
     @model_validator(mode="after")
     def _parts_fit(self) -> FleetTask:
@@ -96,7 +98,7 @@ class FleetTask(Part):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the figures of an observation's vector."""
-        return feature_names(self.pool_names)
+        return feature_names(self.pool_names, self.pool_metrics)
 
     @property
     def token_budgets(self) -> tuple[int, ...]:

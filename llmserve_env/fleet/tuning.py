@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.errors import ConfigError
 from llmserve_env.fleet.fluid.calibration import Calibration
 from llmserve_env.fleet.fluid.episodes import FluidEpisodes
 from llmserve_env.fleet.fluid.need import ahead, needs
@@ -22,8 +18,8 @@ from llmserve_env.fleet.rules.rule import RuleBatch, rule_settings
 from llmserve_env.fleet.rules.scaler import Scaler
 from llmserve_env.fleet.rules.setting import Setting
 from llmserve_env.fleet.task import FleetTask
+from llmserve_env.fleet.tuned import Settings, settings_so_far
 
-TUNED = Path(__file__).parent / "data" / "tuned.json"
 FUTURE_WINDOWS = 32
 RANDOM_SETTINGS = 512
 ROUND, ROUNDS = 250, 4
@@ -37,7 +33,6 @@ And the settings that the search for dollars takes over from it."""
 SIDE_BY_SIDE = 1500
 """Episodes played side by side: more do not fit the processor's cache."""
 
-Settings = dict[str, float]
 Measure = Callable[[FluidEpisodes], Array]
 """What is to be as high as possible: a figure per episode."""
 
@@ -134,7 +129,7 @@ class Search:
         self._settings, self._rng, self._reach = settings, np.random.default_rng(seed), 0.15
         known = [{name: setting.default for name, setting in settings.items()}, *first]
         self._units, self._values = np.zeros((0, len(settings))), np.zeros(0)
-        self._next = np.concatenate((_units(settings, known), self._rng.random((RANDOM_SETTINGS, len(settings)))))
+        self._next = np.concatenate((units_of(settings, known), self._rng.random((RANDOM_SETTINGS, len(settings)))))
         self._history: list[float] = []
 
     @property
@@ -145,23 +140,23 @@ class Search:
 
     def best(self, count: int) -> list[Settings]:
         """The best settings so far, from the best on."""
-        return _named(self._settings, self._units[np.argsort(self._values)[::-1][:count]])
+        return named(self._settings, self._units[np.argsort(self._values)[::-1][:count]])
 
     def round(self, play: Callable[[Sequence[Settings]], Array]) -> Tuned:
         """Play the next settings; returns the best so far."""
-        found = play(_named(self._settings, self._next))
+        found = play(named(self._settings, self._next))
         self._units, self._values = np.concatenate((self._units, self._next)), np.concatenate((self._values, found))
         order = np.argsort(self._values)[::-1]
         self._history.append(float(self._values[order[0]]))
-        self._next = _neighbours(self._units[order[:24]], self._rng, self._reach)
+        self._next = neighbours(self._units[order[:24]], self._rng, self._reach)
         self._reach = max(self._reach * 0.85, 0.02)
-        best = _named(self._settings, self._units[order[:1]])[0]
+        best = named(self._settings, self._units[order[:1]])[0]
         return Tuned(best, self._history[-1], len(self._values))
 
 
-def _neighbours(best: Array, rng: np.random.Generator, reach: float) -> Array:
+def neighbours(best: Array, rng: np.random.Generator, reach: float, count: int = ROUND) -> Array:
     """Settings around the best ones: some moved at random, some along the difference of two others."""
-    count, width = ROUND, best.shape[1]
+    width = best.shape[1]
     # The better a setting, the more neighbours it gets.
     parents = best[(len(best) * rng.random(count) ** 2).astype(np.int64)]
     moves = reach * rng.standard_normal((count, width)) * (rng.random((count, width)) < 0.35)
@@ -171,20 +166,27 @@ def _neighbours(best: Array, rng: np.random.Generator, reach: float) -> Array:
     return np.asarray(np.clip(parents + np.where(is_along, along + 0.2 * moves, moves), 0.0, 1.0))
 
 
-def _units(settings: Mapping[str, Setting], rows: Sequence[Settings]) -> Array:
+def units_of(settings: Mapping[str, Setting], rows: Sequence[Settings]) -> Array:
+    """Where settings lie in their ranges, a row each."""
     return np.array([[setting.unit(row[name]) for name, setting in settings.items()] for row in rows])
 
 
-def _named(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
+def named(settings: Mapping[str, Setting], units: Array) -> list[Settings]:
+    """The settings at these places of their ranges."""
     columns = {name: setting.value(units[:, column]) for column, (name, setting) in enumerate(settings.items())}
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(units))]
 
 
+def searched_settings(task: FleetTask, token_budget: int, name: str) -> dict[str, Setting]:
+    """All settings of a rule, with the token budget of the surrogate's recordings."""
+    pinned = {"token_budget": Setting(token_budget, token_budget, token_budget, "whole")}
+    return {**rule_settings(SCALERS[name], task), **pinned}
+
+
 def begin_search(task: FleetTask, token_budget: int, name: str, first: Sequence[Settings] = ()) -> Search:
     """A search for a rule's settings, from its defaults, `first` and, where there are any, the settings kept."""
-    pinned = {"token_budget": Setting(token_budget, token_budget, token_budget, "whole")}
-    settings = {**rule_settings(SCALERS[name], task), **pinned}
-    kept = _read(TUNED).get(task.versioned_id, {}).get(name, {}).get("settings", {})
+    settings = searched_settings(task, token_budget, name)
+    kept = settings_so_far(task, name)
     kept = {**kept, "token_budget": float(token_budget)}
     return Search(settings, 0, [*first, kept] if set(kept) == set(settings) else first)
 
@@ -213,25 +215,3 @@ def _to_the_end(search: Search, play: Callable[[Sequence[Settings]], Array], rep
         report(found)
         if search.is_over:
             return found
-
-
-def tuned_settings(task: FleetTask, name: str) -> Settings:
-    """The shipped settings of a rule on this version of a task."""
-    entry = _read(TUNED).get(task.versioned_id, {}).get(name)
-    if entry is None:
-        raise ConfigError(
-            f"{name} has no tuned settings for {task.versioned_id}; make them with: llmserve fleet tune {task.id}"
-        )
-    return dict(entry["settings"])
-
-
-def save_tuned(task: FleetTask, name: str, entry: Mapping[str, Any], path: Path = TUNED) -> None:
-    """Keep what tuning found, beside what is known of other rules and tasks."""
-    known = _read(path)
-    known.setdefault(task.versioned_id, {})[name] = dict(entry)
-    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found

@@ -10,8 +10,8 @@ from llmserve_env.fleet.series import Half, RateSeries, load_series, shipped_ser
 from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 
-TUNING_SEED, TRAINING_SEED, CHOICE_SEED, REPORTED_SEED = 10_000, 20_000, 30_000, 90_000
-TUNING_EPISODES = 56
+TUNING_SEED, TRAINING_SEED, CHOICE_SEED, REFINING_SEED, REPORTED_SEED = 10_000, 20_000, 30_000, 40_000, 90_000
+TUNING_EPISODES, REFINING_EPISODES = 56, 20
 SWINGS = (1.0, 0.7, 1.3)
 """Exponents of the rates in training: a policy shall serve other services than the two that it was trained on."""
 
@@ -47,6 +47,11 @@ def episodes(
 def tuning_worlds(task: FleetTask) -> Worlds:
     """The episodes on which rules are tuned."""
     return Worlds.of(episodes(task, shipped(), "train", TUNING_EPISODES, TUNING_SEED))
+
+
+def refining_traffics(task: FleetTask) -> list[Traffic]:
+    """Episodes of all of week 1 on which the engine chooses among a rule's settings."""
+    return list(episodes(task, shipped(), "train", REFINING_EPISODES, REFINING_SEED))
 
 
 def training_worlds(task: FleetTask, count: int) -> Worlds:

@@ -14,7 +14,7 @@ from llmserve_env.fleet.corrected import action_names
 from llmserve_env.fleet.fluid.calibration import load_calibration
 from llmserve_env.fleet.learned import WEIGHTS, CorrectionNetwork
 from llmserve_env.fleet.task import FleetTask
-from llmserve_env.fleet.tuning import tuned_settings
+from llmserve_env.fleet.tuned import tuned_settings
 from llmserve_env.fleet.weeks import held_out_traffic, training_worlds
 from llmserve_env.training.fleet_choice import Candidates, choose
 from llmserve_env.training.fleet_episodes import FleetCorrections

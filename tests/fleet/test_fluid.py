@@ -15,15 +15,16 @@ from llmserve_env.fleet.episode import FleetEpisode
 from llmserve_env.fleet.fluid import calibration
 from llmserve_env.fleet.fluid.calibration import arriving_shares, misfit, replay
 from llmserve_env.fleet.fluid.episodes import FluidEpisodes, credit_shares
-from llmserve_env.fleet.fluid.recording import Recording
+from llmserve_env.fleet.fluid.recording import Recording, Wandering, lead_in_turn
 from llmserve_env.fleet.fluid.replicas import PoolTimes, Replicas
-from llmserve_env.fleet.fluid.service import RUNNING_KNOTS
+from llmserve_env.fleet.fluid.service import BUSY_KNOTS, RUNNING_KNOTS
 from llmserve_env.fleet.fluid.worlds import Worlds
 from llmserve_env.fleet.rules.rule import Decisions
 from llmserve_env.fleet.task import TASKS, FleetTask, load_fleet_task
 from tests.fleet.worlds import plain_calibration, short_task, traffic_of
 
 LIMIT = 12.0
+BY_ROLE = ("decode.running", "decode.kv_use", "prefill.running", "prefill.kv_use")
 
 
 def fleet_of(replicas: float, delays: list[float]) -> Replicas:
@@ -173,7 +174,7 @@ def test_what_an_arrival_breaks_is_not_laid_to_the_batch(monkeypatch: pytest.Mon
     figures = {
         "judged": judged,
         "met": judged * (1.0 - 0.2 * arriving),
-        **{name: np.ones_like(judged) for name in ("ttft_ms", "tpot_ms", "queue", "running", "kv_use")},
+        **{name: np.ones_like(judged) for name in ("ttft_ms", "tpot_ms", "queue", *BY_ROLE)},
     }
     found = calibration.fit(task, Recording(worlds, figures, up, np.zeros_like(judged), 512))
     assert found.token_budget == 512
@@ -191,9 +192,48 @@ def test_prefilling_replicas_are_fitted_to_the_time_to_the_first_token() -> None
     figures = {
         "ttft_ms": 1e3 * (0.1 + shown["wait_s"]),
         "tpot_ms": 1e3 * shown["tpot_s"],
-        "running": shown["running"] * 12.0,
-        "queue": shown["waiting"],
+        "decode.running": shown["running"] * 12.0,
+        "queue": shown["waiting"] + shown["unread"],
     }
     recording = replace(recording, figures=figures)
     right = misfit(task, recording, flow)
     assert right < min(misfit(task, recording, replace(flow, prompt_s=flow.prompt_s * factor)) for factor in (0.7, 1.4))
+
+
+def test_the_queue_that_chance_makes_is_seen_and_is_as_long_as_the_fit_says() -> None:
+    task, worlds = short_task("elastic_plain", 240), Worlds.of([traffic_of("elastic_plain", 1, 240)])
+    calm = plain_calibration()
+    shown = {}
+    for waits_s in (0.0, 0.1):
+        curves = replace(calm.curves, queue_s=tuple(np.full(len(BUSY_KNOTS), waits_s)))
+        episodes, seen = FluidEpisodes(task, worlds, replace(calm, curves=curves), np.zeros(1, np.int64)), []
+        while not episodes.is_over:
+            figures = dict(zip(task.feature_names, episodes.observe()[0], strict=True))
+            seen.append((figures["queue"], figures["request_rps"]))
+            episodes.step(usual_decisions(task, 2.0, 1))
+        shown[waits_s] = np.array(seen).mean(axis=0)
+    assert shown[0.0][0] == 0.0
+    assert shown[0.1][0] == pytest.approx(0.1 * shown[0.1][1], rel=0.2)
+
+
+def test_the_metrics_of_split_roles_add_up_to_those_of_the_fleet() -> None:
+    task, worlds = short_task("pd_pools"), Worlds.of([traffic_of("pd_pools")])
+    episodes = FluidEpisodes(task, worlds, plain_calibration(is_split=True), np.zeros(1, np.int64))
+    while not episodes.is_over:
+        seen = dict(zip(task.feature_names, episodes.observe()[0], strict=True))
+        for name in ("queue", "running"):
+            assert seen[f"prefill.{name}"] + seen[f"decode.{name}"] == pytest.approx(seen[name])
+        least, most = sorted((seen["prefill.kv_use"], seen["decode.kv_use"]))
+        assert least - 1e-9 <= seen["kv_use"] <= most + 1e-9
+        episodes.step(usual_decisions(task, 1.0, 1))
+
+
+def test_recordings_are_led_by_rules_as_soon_as_these_are_tuned() -> None:
+    tuned, untuned = short_task("elastic_fleet"), short_task("elastic_fleet").model_copy(update={"version": 999})
+    traffic = traffic_of("elastic_fleet")
+
+    def led_by_rules(task: FleetTask) -> int:
+        leaders = [lead_in_turn(task, traffic, np.random.default_rng(0), episode, 512) for episode in range(8)]
+        return sum(not isinstance(leader, Wandering) for leader in leaders)
+
+    assert (led_by_rules(tuned), led_by_rules(untuned)) == (4, 0)

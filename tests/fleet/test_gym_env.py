@@ -57,3 +57,16 @@ def test_what_is_no_action_or_option_is_refused() -> None:
     assert info["start_s"] >= 7 * 86_400.0
     with pytest.raises(InvalidActionError, match=r"on_demand\.serving must be a level from 0 to 4; got 99"):
         environment.step(np.array([99, 0, 0, 0]))
+
+
+def test_an_old_version_keeps_its_id_its_prices_and_its_observation() -> None:
+    with pytest.warns(DeprecationWarning, match="out of date"):
+        old = gym.make("LLMServe/pd_pools-v1").unwrapped
+    new = gym.make("LLMServe/pd_pools-v2").unwrapped
+    assert isinstance(old, FleetGymEnv)
+    assert isinstance(new, FleetGymEnv)
+    assert (old.task.versioned_id, new.task.versioned_id) == ("pd_pools-v1", "pd_pools-v2")
+    assert old.task.prices.prompt_usd_per_million == 0.29
+    assert set(new.task.feature_names) - set(old.task.feature_names) == {
+        f"{pool}.{name}" for pool in ("prefill", "decode") for name in ("queue", "running", "kv_use")
+    }

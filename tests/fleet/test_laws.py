@@ -153,3 +153,15 @@ def test_the_world_does_not_depend_on_what_is_decided(task: FleetTask, seed: int
         seen = [episode.step(random_decision(task, rng))[0] for _ in range(task.steps)]
         figures.append([(o.request_rps, o.prompt_tps, o.session_start_rps, o.open_sessions) for o in seen])
     assert figures[0] == figures[1]
+
+
+@given(seed=seeds)
+@law
+def test_the_metrics_of_the_pools_add_up_to_those_of_the_fleet(task: FleetTask, seed: int) -> None:
+    episode, rng = random_episode(task, seed)
+    while not episode.is_over:
+        outcome = episode.step(random_decision(task, rng))[3]["outcome"]
+        assert sum(pool.running for pool in outcome.pools) == outcome.running
+        assert sum(pool.queue for pool in outcome.pools) >= 0
+        shares = [pool.kv_use for pool in outcome.pools if pool.up]
+        assert not shares or min(shares) - 1e-9 <= outcome.kv_use <= max(shares) + 1e-9

@@ -20,20 +20,19 @@ from llmserve_env.fleet.rules.registry import SCALERS
 from llmserve_env.fleet.rules.rule import RuleBatch, rule_settings
 from llmserve_env.fleet.rules.setting import Setting
 from llmserve_env.fleet.task import TASKS, load_fleet_task
+from llmserve_env.fleet.tuned import Settings, tuned_settings
 from llmserve_env.fleet.tuning import (
     RANDOM_SETTINGS,
     ROUND,
     ROUNDS,
     Race,
     Search,
-    Settings,
     Tuned,
     begin_search,
     guiding_usd,
     net_usd,
     play_settings,
     tune_rule,
-    tuned_settings,
 )
 from tests.fleet.worlds import plain_calibration, short_task, traffic_of
 

@@ -34,26 +34,35 @@ and `num_late_open` counts those under way. `num_waiting` counts urgent requests
 fleet: all running requests, and KV blocks of the replicas that are UP.
 """
 
+POOL_TOTALS = ("waiting", "running", "used_blocks", "blocks")
+"""Of each pool: the requests at its replicas, and the KV blocks of those that are UP."""
+
 
 @kernel
-def look_at_fleet(state, by_state, out):
-    """Requests and blocks of the replicas, and how many of each pool are in each state."""
+def look_at_fleet(state, by_state, by_pool, out):
+    """Requests and blocks of the replicas, how many of each pool are in each state, and each pool's `POOL_TOTALS`."""
     by_state[:] = 0
+    by_pool[:] = 0
     out.output_tokens = state.window[0].output_tokens
     for r in range(state.replicas.shape[1]):
         replica = state.replicas[0, r]
+        pool = by_pool[replica.life.pool]
         by_state[replica.life.pool, replica.life.state] += 1
         out.running += replica.num_running
+        pool[0] += replica.num_waiting
+        pool[1] += replica.num_running
         if replica.life.state == UP:
+            pool[2] += replica.used_blocks
+            pool[3] += replica.num_blocks
             out.used_blocks += replica.used_blocks
             out.blocks += replica.num_blocks
 
 
 @entry_point
-def collect_ended(state, open_rows, num_open, value, ttft_ps, tpot_ps, by_state, ended):
+def collect_ended(state, open_rows, num_open, value, ttft_ps, tpot_ps, by_state, by_pool, ended):
     """Take the requests that have ended out of the first `num_open` of `open_rows`; returns how many stay."""
     requests, progress, out = state.requests[0], state.progress[0], ended[0]
-    look_at_fleet(state, by_state, out)
+    look_at_fleet(state, by_state, by_pool, out)
     kept = 0
     for k in range(num_open):
         q = open_rows[k]

@@ -12,16 +12,24 @@ from scipy.optimize import isotonic_regression
 from llmserve_env.arrays import Array
 from llmserve_env.errors import ConfigError
 from llmserve_env.fleet.fluid.recording import Recording
-from llmserve_env.fleet.fluid.service import RUNNING_KNOTS, WAIT_KNOTS, Curves, Demand, Flow, InFlight, Served
+from llmserve_env.fleet.fluid.service import (
+    BUSY_KNOTS,
+    RUNNING_KNOTS,
+    WAIT_KNOTS,
+    Curves,
+    Demand,
+    Flow,
+    InFlight,
+    Served,
+)
 from llmserve_env.fleet.task import FleetTask
 
 FITS = Path(__file__).parents[1] / "data" / "fluid"
 TRIALS = 500
 FITTED = ("base_s", "per_running_s", "prompt_s", "history_s", "most_running")
-CALM_RUNNING = 90.0
-"""Batches beyond this come from an overload; a good policy spends little time there, so they weigh little."""
 BUSY_RUNNING = 60.0
 NO_WAIT_S = 0.02
+CALM_TTFT_SHARE = 0.25
 LEAST_TTFT_S = 0.01
 OVERLOAD_WINDOWS, MOVED_WINDOWS = 6, 2
 """For how many windows an overload, and a replica that comes or goes, are felt."""
@@ -95,7 +103,7 @@ def replay(task: FleetTask, recording: Recording, flow: Flow) -> dict[str, Array
         admitted = recording.admitted[:, step]
         demand = demand_at(worlds.per_window, worlds.job_tokens, window, worlds.window_s, admitted)
         steps.append(state.serve(demand, decoding[:, step], prefilling[:, step]))
-    names = ("running", "mean_running", "waiting", "wait_s", "tpot_s", "prefill")
+    names = ("running", "mean_running", "waiting", "unread", "wait_s", "tpot_s", "prefill")
     return {name: np.stack([getattr(step, name) for step in steps], axis=1) for name in names}
 
 
@@ -103,15 +111,18 @@ def misfit(task: FleetTask, recording: Recording, flow: Flow) -> float:
     """How far the surrogate's batches, pace, queues and prefilling replicas are from the engine's."""
     found, figures = replay(task, recording, flow), recording.figures
     decoding, _ = role_counts(task, recording.up)
-    running = figures["running"] / decoding
-    calm = np.where(running < CALM_RUNNING, 1.0, 0.1)
+    running = figures["decode.running"] / decoding
+    # What breaks the promises on average is an overload; a good policy spends little time there.
+    keeps = (figures["tpot_ms"] <= task.slo.tpot_ms) & (figures["ttft_ms"] <= task.slo.ttft_ms)
+    calm = np.where(keeps, 1.0, 0.1)
     batch = np.log1p(found["running"]) - np.log1p(running)
-    queue = np.log1p(found["waiting"] / decoding) - np.log1p(figures["queue"] / decoding)
+    waiting = found["waiting"] + found["unread"]
+    queue = np.log1p(waiting / decoding) - np.log1p(figures["queue"] / decoding)
     tpot_ms = np.maximum(figures["tpot_ms"], 1.0)
     pace = np.where(figures["tpot_ms"] > 0.0, np.log(found["tpot_s"] * 1e3) - np.log(tpot_ms), 0.0)
     total = np.mean(calm * (batch**2 + 2.0 * pace**2)) / calm.mean() + 0.1 * np.mean(queue**2)
     if flow.is_split:
-        total += np.mean(_prefill_errors(figures["ttft_ms"], found["wait_s"]) ** 2)
+        total += np.mean(calm * _prefill_errors(figures["ttft_ms"], found["wait_s"]) ** 2) / calm.mean()
     return float(total)
 
 
@@ -157,6 +168,30 @@ def arriving_shares(decoding: Array) -> Array:
 def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
     found, figures = replay(task, recording, flow), recording.figures
     decoding = role_counts(task, recording.up)[0]
+    promises = _role_promises if flow.is_split else _promises
+    by_batch, by_arrival, by_wait = promises(found, figures, decoding)
+    wait_s, busy = found["wait_s"], found["prefill"]
+    every = np.ones_like(wait_s)
+    kv_use = _hat_means(found["running"], figures["decode.kv_use"], every, RUNNING_KNOTS, 1.0)[0]
+    ttft_ms = _hat_means(wait_s, figures["ttft_ms"], figures["judged"], WAIT_KNOTS, 60_000.0)[0]
+    worlds = recording.worlds
+    rps = np.maximum(worlds.per_window["arrivals"][:, worlds.lead_windows :] / worlds.window_s, 1e-3)
+    # A queue that an overload has left behind is not one that chance makes.
+    nobody_waits = every * (_recent_max(figures["ttft_ms"], OVERLOAD_WINDOWS) <= CALM_TTFT_SHARE * task.slo.ttft_ms)
+    by_busy = [
+        _hat_means(busy, figures[name] / divisor, weight, BUSY_KNOTS, 0.0)[0]
+        for name, divisor, weight in (
+            ("prefill.queue" if flow.is_split else "queue", rps, nobody_waits),
+            ("prefill.running", rps, every),
+            ("prefill.kv_use", every, every),
+        )
+    ]
+    curves = (by_batch, by_arrival, by_wait, kv_use, ttft_ms, *by_busy)
+    return Curves(*(tuple(float(x) for x in values) for values in curves))
+
+
+def _promises(found: dict[str, Array], figures: dict[str, Array], decoding: Array) -> tuple[Array, Array, Array]:
+    """What the batch, a replica's arrival and the wait keep or break, of both promises together."""
     batch, wait_s, weight = batch_index(found["mean_running"]), found["wait_s"], figures["judged"]
     kept, arriving = figures["met"] / np.maximum(weight, 1.0), arriving_shares(decoding)
     # What is left over from an overload is the overload's doing, not that of the batch after it. What a replica breaks
@@ -171,10 +206,16 @@ def _curves(task: FleetTask, recording: Recording, flow: Flow) -> Curves:
     by_arrival = _rising(*_hat_means(batch, broken, calm * arriving * ~is_busy, RUNNING_KNOTS, 0.0))
     expected = np.maximum(expected - arriving * np.interp(batch, RUNNING_KNOTS, by_arrival), 0.05)
     by_wait = _falling(*_hat_means(wait_s, kept / expected, weight * expected, WAIT_KNOTS, 0.0))
-    by_wait = by_wait / by_wait[0]
-    kv_use = _hat_means(found["running"], figures["kv_use"], np.ones_like(weight), RUNNING_KNOTS, 1.0)[0]
-    ttft_ms = _hat_means(wait_s, figures["ttft_ms"], weight, WAIT_KNOTS, 60_000.0)[0]
-    return Curves(*(tuple(float(x) for x in values) for values in (by_batch, by_arrival, by_wait, kv_use, ttft_ms)))
+    return by_batch, by_arrival, by_wait / by_wait[0]
+
+
+def _role_promises(found: dict[str, Array], figures: dict[str, Array], decoding: Array) -> tuple[Array, Array, Array]:
+    """Where roles are split, the batch sets the pace and the wait the first token; an arrival breaks nothing."""
+    weight = figures["judged"]
+    paced, first = (figures[name] / np.maximum(weight, 1.0) for name in ("tpot_met", "ttft_met"))
+    by_batch = _falling(*_hat_means(batch_index(found["mean_running"]), paced, weight, RUNNING_KNOTS, 1.0))
+    by_wait = _falling(*_hat_means(found["wait_s"], first, weight, WAIT_KNOTS, 0.0))
+    return by_batch, np.zeros_like(by_batch), by_wait
 
 
 def _recent_max(values: Array, windows: int) -> Array:
@@ -219,7 +260,7 @@ def comparison(task: FleetTask, recording: Recording, found: Calibration) -> str
     lines = ["episode  attainment engine / surrogate   batch engine / surrogate   TPOT ms engine / surrogate"]
     for row in range(len(judged)):
         engine, fluid = figures["met"][row].sum() / judged[row].sum(), np.average(kept[row], weights=judged[row])
-        batch, tpot = (figures["running"] / decoding)[row], figures["tpot_ms"][row]
+        batch, tpot = (figures["decode.running"] / decoding)[row], figures["tpot_ms"][row]
         lines.append(
             f"{row:7d}  {engine:17.4f} / {fluid:9.4f}   {batch.mean():12.1f} / {shown['running'][row].mean():9.1f}"
             f"   {tpot[tpot > 0].mean():14.1f} / {1e3 * shown['tpot_s'][row].mean():9.1f}"

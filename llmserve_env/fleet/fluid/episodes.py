@@ -8,9 +8,10 @@ from llmserve_env.arrays import Array
 from llmserve_env.fleet.fluid.calibration import Calibration, arriving_shares, demand_at, role_counts
 from llmserve_env.fleet.fluid.jobs import Jobs
 from llmserve_env.fleet.fluid.replicas import PoolTimes, Replicas
-from llmserve_env.fleet.fluid.service import RUNNING_KNOTS, WAIT_KNOTS, InFlight, Served
+from llmserve_env.fleet.fluid.service import BUSY_KNOTS, RUNNING_KNOTS, WAIT_KNOTS, Demand, InFlight, Served
 from llmserve_env.fleet.fluid.worlds import Worlds
-from llmserve_env.fleet.observation import POOL_FIELDS, SCALARS
+from llmserve_env.fleet.observation import SCALARS, pool_fields
+from llmserve_env.fleet.rules.placement import groups_of
 from llmserve_env.fleet.rules.rule import Decisions
 from llmserve_env.fleet.sections import PriceSpec
 from llmserve_env.fleet.task import FleetTask
@@ -18,6 +19,7 @@ from llmserve_env.fleet.task import FleetTask
 DRAIN_S = 12.0
 """How long a replica that is sent away is billed, on average."""
 S_PER_DAY, S_PER_HOUR = 86_400.0, 3_600.0
+CHANCE_SEED = 0
 
 
 def credit_shares(attainment: Array, prices: PriceSpec) -> Array:
@@ -52,6 +54,7 @@ class FluidEpisodes:
         self._batch_before = zeros
         self._decoding_before = role_counts(task, self.replicas.up)[0]
         self._trouble_at_s = np.full(worlds.initial[rows].shape, -1.0)
+        self._is_split, self._chance = calibration.flow.is_split, np.random.default_rng(CHANCE_SEED)
         self.window = 0
         self._metrics: list[dict[str, Array]] = []
         self._lead()
@@ -112,7 +115,7 @@ class FluidEpisodes:
         trouble = (replicas.refused > 0) | (replicas.taken > 0)
         self._trouble_at_s = np.where(trouble, end_s if is_billed else -1.0, self._trouble_at_s)
         self._decisions = decisions
-        self._metrics = [*self._metrics[-1:], self._window_metrics(served, kept, decoding)]
+        self._metrics = [*self._metrics[-1:], self._window_metrics(served, kept, demand, decoding, prefilling)]
         self.window += 1
 
     def _book(self, kept: Array, served: Served, billed: Array, asleep: Array) -> None:
@@ -125,12 +128,31 @@ class FluidEpisodes:
         self.bill_usd = self.bill_usd + hours * (rented @ self._rent)
         self.gpu_hours = self.gpu_hours + hours * self.task.gpus_per_replica * (billed + asleep).sum(-1)
 
-    def _window_metrics(self, served: Served, kept: Array, decoding: Array) -> dict[str, Array]:
+    def _window_metrics(
+        self, served: Served, kept: Array, demand: Demand, decoding: Array, prefilling: Array
+    ) -> dict[str, Array]:
+        curves = self._curves
+        # Requests that wait for the next iteration: a rule's thresholds must live with them.
+        chance = self._chance.poisson(demand.request_rps * np.interp(served.prefill, BUSY_KNOTS, curves.queue_s))
+        queue, running = served.unread + chance, served.running * decoding
+        kv_use = np.interp(served.running, RUNNING_KNOTS, curves.kv_use)
+        roles = {"queue": served.waiting + queue, "running": running, "kv_use": kv_use}
+        if self._is_split:
+            reading = demand.request_rps * np.interp(served.prefill, BUSY_KNOTS, curves.prefill_running_s)
+            reading_kv = np.interp(served.prefill, BUSY_KNOTS, curves.prefill_kv_use)
+            roles |= {
+                "running": running + reading,
+                "kv_use": (kv_use * decoding + reading_kv * prefilling) / (decoding + prefilling),
+                "prefill.queue": queue,
+                "prefill.running": reading,
+                "prefill.kv_use": reading_kv,
+                "decode.queue": served.waiting,
+                "decode.running": running,
+                "decode.kv_use": kv_use,
+            }
         return {
+            **roles,
             "output_tps": served.output_tps,
-            "queue": served.waiting,
-            "running": served.running * decoding,
-            "kv_use": np.interp(served.running, RUNNING_KNOTS, self._curves.kv_use),
             "ttft_ms": np.interp(served.wait_s, WAIT_KNOTS, self._curves.ttft_ms),
             "tpot_ms": served.tpot_s * 1e3,
             "ttft_attainment": kept,
@@ -163,13 +185,28 @@ class FluidEpisodes:
         }
         columns = [np.broadcast_to(figures[name], len(self.rows)) for name in SCALARS]
         pools = self._pool_figures()
-        columns += [pools[name][:, pool] for pool in range(len(self.task.pools)) for name in POOL_FIELDS]
+        names = pool_fields(self.task.pool_metrics)
+        columns += [pools[name][:, pool] for pool in range(len(self.task.pools)) for name in names]
         return np.stack(columns, axis=1)
+
+    def _pool_metrics(self) -> dict[str, Array]:
+        """Metrics of each pool's role, shared among its pools by the replicas that serve."""
+        seen, up = self._metrics[0], np.maximum(self.replicas.up, 1e-9)
+        found = {name: np.zeros_like(up) for name in ("queue", "running", "kv_use")}
+        for role, pools in groups_of(self.task).items():
+            columns = list(pools)
+            share = up[:, columns] / up[:, columns].sum(axis=1, keepdims=True)
+            own = f"{role}." if self._is_split else ""
+            for name, values in found.items():
+                of_role = seen[own + name][:, None]
+                values[:, columns] = of_role if name == "kv_use" else of_role * share
+        return found
 
     def _pool_figures(self) -> dict[str, Array]:
         replicas, none = self.replicas, np.zeros_like(self.replicas.up)
         since_s = self.window * self.task.window_s - self._trouble_at_s
         return {
+            **(self._pool_metrics() if self.task.pool_metrics else {}),
             "up": replicas.up,
             "booting": replicas.pending,
             "waking": none,

@@ -15,9 +15,14 @@ import numpy as np
 from llmserve_env.arrays import Array
 
 SUBSTEPS = 3
-RUNNING_KNOTS = np.array([0, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100, 130, 170, 256], np.float64)
+RUNNING_KNOTS = np.array(
+    [0, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 100, 115, 130, 150, 170, 190, 210, 230, 256, 320, 400],
+    np.float64,
+)
 WAIT_KNOTS = np.array([0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1, 2, 4, 8, 16, 32, 64], np.float64)
 """Seconds."""
+BUSY_KNOTS = np.array([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2])
+"""Share of the prefilling replicas' time that prompts take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,13 @@ class Served:
     running: Array
     """Requests of clients in batches per replica at the end of the window, batch jobs included."""
     mean_running: Array
+    """Of the window; where roles are split, requests that wait for a place in a batch count too."""
     waiting: Array
-    """Requests of clients that wait at the end of the window, in all."""
+    """Requests of clients that wait for a place in a batch at the end of the window, in all."""
+    unread: Array
+    """Requests that wait for prefilling replicas of their own, beyond those that wait by chance."""
     wait_s: Array
-    """Mean time that requests of this window wait."""
+    """Mean time that requests of this window wait for their first token."""
     tpot_s: Array
     prefill: Array
     """Share of the prefilling replicas' time."""
@@ -102,9 +110,10 @@ class InFlight:
             done = before + demand.request_rps * dt - self.requests
             jobs_done = jobs_before + demand.job_rps * dt - self.jobs
             waits = np.maximum(self.requests - places, 0.0) / np.maximum(places / lasts, 1e-9)
-            parts = (batch, tpot, done * demand.output_tokens + jobs_done * demand.job_output_tokens, jobs_done, waits)
+            crowd = (np.maximum(self.requests, running) + jobs) / decoding if flow.is_split else batch
+            parts = (crowd, tpot, done * demand.output_tokens + jobs_done * demand.job_output_tokens, jobs_done, waits)
             sums = [total + part for total, part in zip(sums, parts, strict=True)]
-        wait_s = sums[4] / SUBSTEPS + self._prefill_wait(work, prefilling, prefill)
+        wait_s = self._prefill_wait(work, prefilling, prefill) if flow.is_split else sums[4] / SUBSTEPS
         # Clients who have waited for too long give up.
         self.requests = np.minimum(self.requests, places + self._patience_s * demand.request_rps)
         running = np.minimum(self.requests, places)
@@ -113,7 +122,8 @@ class InFlight:
         return Served(
             running=in_batches / decoding,
             mean_running=sums[0] / SUBSTEPS,
-            waiting=np.maximum(self.requests - places, 0.0) + unread,
+            waiting=np.maximum(self.requests - places, 0.0),
+            unread=unread,
             wait_s=wait_s,
             tpot_s=sums[1] / SUBSTEPS,
             prefill=prefill,
@@ -123,8 +133,6 @@ class InFlight:
 
     def _prefill_wait(self, work: Array, prefilling: Array, prefill: Array) -> Array:
         """Wait for prefilling replicas of their own: what is left over, and the queue that chance alone makes."""
-        if not self._flow.is_split:
-            return np.zeros_like(work)
         self._prefill_s = np.maximum(self._prefill_s + (work - prefilling) * self._window_s, 0.0)
         self._prefill_s = np.minimum(self._prefill_s, self._patience_s * prefilling)
         busy = np.minimum(prefill, 0.98)
@@ -142,18 +150,23 @@ def _after(before: Array, arrivals_rps: Array, lasts_s: Array, places: Array, dt
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Figures over the batch per replica (`RUNNING_KNOTS`) or over the wait (`WAIT_KNOTS`)."""
+    """Figures over the batch per replica (`RUNNING_KNOTS`), over the wait (`WAIT_KNOTS`) or over `BUSY_KNOTS`."""
 
     kept: tuple[float, ...]
-    """Share of promises kept by batch, where nobody waits."""
+    """Share of promises kept by batch, where nobody waits; where roles are split, of those about the pace."""
     broken_by_arrival: tuple[float, ...]
     """Share of promises broken by batch, per share of the fleet that has just arrived: its caches are empty, and
     everybody is sent there."""
     kept_by_wait: tuple[float, ...]
-    """Factor by wait."""
+    """Factor by wait; where roles are split, share of promises about the first token."""
     kv_use: tuple[float, ...]
     ttft_ms: tuple[float, ...]
     """By wait."""
+    queue_s: tuple[float, ...]
+    """How long a request waits for the next iteration, by how busy prefilling replicas are."""
+    prefill_running_s: tuple[float, ...]
+    """How long it is then with a prefilling replica of its own, and which share of the KV blocks such replicas use."""
+    prefill_kv_use: tuple[float, ...]
 
     def attainment(self, batch: Array, arriving: Array, wait_s: Array) -> Array:
         """Share of promises kept."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from llmserve_env.arrays import Array
 from llmserve_env.fleet.decision import FleetDecision
-from llmserve_env.fleet.observation import Observation, feature_names
+from llmserve_env.fleet.observation import Observation
 from llmserve_env.fleet.rules.placement import groups_of, place, placement_settings
 from llmserve_env.fleet.rules.reading import SIGNALS, Reading
 from llmserve_env.fleet.rules.scaler import Scaler
@@ -61,7 +61,7 @@ class RuleBatch:
         for role in self._groups:
             prefix = "" if len(self._groups) == 1 else f"{role}."
             self.scalers[role] = scaler({name: self.values[prefix + name] for name in scaler.settings})
-        self._names = {name: column for column, name in enumerate(feature_names(tuple(p.name for p in task.pools)))}
+        self._names = {name: column for column, name in enumerate(task.feature_names)}
         self._usual = usual_figures(task)
         self._wanted: dict[str, Array] = {}
 
@@ -103,6 +103,11 @@ class RuleBatch:
             found = np.sum([figures[f"{pool.name}.{field}"] for pool in pools for field in fields], axis=0)
             return np.asarray(found)[:, None]
 
+        load = {name: figures[name][:, None] for name in ("queue", "running", "kv_use")}
+        if self.task.pool_metrics:
+            used = np.sum([figures[f"{pool.name}.kv_use"] * figures[f"{pool.name}.up"] for pool in pools], axis=0)
+            mean_use = used[:, None] / np.maximum(total("up"), 1.0)
+            load = {"queue": total("queue"), "running": total("running"), "kv_use": mean_use}
         return Reading(
             step_s=self.task.window_s,
             usual=float(sum(pool.usual_replicas for pool in pools)),
@@ -110,9 +115,9 @@ class RuleBatch:
             ready=total("up"),
             pending=total("booting", "waking"),
             limit=np.full((len(figures["queue"]), 1), float(sum(pool.max_replicas for pool in pools))),
-            waiting=figures["queue"][:, None],
-            running=figures["running"][:, None],
-            kv_use=figures["kv_use"][:, None],
+            waiting=load["queue"],
+            running=load["running"],
+            kv_use=load["kv_use"],
             prompt_tps=figures["new_prompt_tps"][:, None],
             output_tps=figures["output_tps"][:, None],
             signals={name: figures[name][:, None] / self._usual[name] for name in SIGNALS},
