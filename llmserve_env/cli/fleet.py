@@ -110,7 +110,7 @@ def run_refine(args: argparse.Namespace) -> int:
         proposed = propose(task, worlds, calibration, name)
         with progress_bar() as bar:
             bar.stage(name)
-            found = refine(task, calibration.token_budget, name, proposed, traffics, Threads(args.jobs, bar))
+            found = refine(task, calibration.token_budget, name, proposed, traffics, Threads(args.jobs, bar).map)
         save_refined(task, name, found.settings, found.usd_per_day, found.played)
         print(
             f"{task.id} {name}: {found.usd_per_day:.2f} $/day on the engine, week 1; "

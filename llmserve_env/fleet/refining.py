@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from llmserve_env.arrays import Array
-from llmserve_env.evaluation.runner import Runner
 from llmserve_env.fleet.agents import ORACLE, FleetAgent, OracleAgent
 from llmserve_env.fleet.fluid.calibration import Calibration
 from llmserve_env.fleet.fluid.worlds import Worlds
@@ -19,6 +18,10 @@ from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 from llmserve_env.fleet.tuned import Settings, settings_so_far
 from llmserve_env.fleet.tuning import ROUNDS, Race, begin_search, named, neighbours, searched_settings, units_of
+
+Piece = tuple[Settings, Traffic]
+PlayAll = Callable[[Callable[[Piece], float], Sequence[Piece]], list[float]]
+"""A parallel map: what the function says of every piece, in their order."""
 
 PROPOSED = 16
 """Settings that the surrogate likes and that differ from one another."""
@@ -60,28 +63,28 @@ def refine(
     name: str,
     proposed: Sequence[Settings],
     traffics: Sequence[Traffic],
-    runner: Runner,
+    play_all: PlayAll,
 ) -> Refined:
     """Play the proposals and neighbours of the best on a few episodes, and the finalists on all of `traffics`."""
     settings = searched_settings(task, token_budget, name)
     heat = traffics[:: max(len(traffics) // HEAT_EPISODES, 1)][:HEAT_EPISODES]
     played = list(proposed)
-    usd = _play(task, name, played, heat, runner)
+    usd = _play(task, name, played, heat, play_all)
     best = units_of(settings, [played[k] for k in np.argsort(usd)[::-1][:PARENTS]])
     near = named(settings, neighbours(best, np.random.default_rng(0), REACH, NEIGHBOURS))
-    usd, played = np.concatenate((usd, _play(task, name, near, heat, runner))), [*played, *near]
+    usd, played = np.concatenate((usd, _play(task, name, near, heat, play_all))), [*played, *near]
     finalists = list(dict.fromkeys([0, *np.argsort(usd)[::-1][:FINALISTS].tolist()]))
-    final = _play(task, name, [played[k] for k in finalists], traffics, runner)
+    final = _play(task, name, [played[k] for k in finalists], traffics, play_all)
     winner = int(final.argmax())
     return Refined(played[finalists[winner]], float(final[winner]), float(final[0]), len(played))
 
 
 def _play(
-    task: FleetTask, name: str, candidates: Sequence[Settings], traffics: Sequence[Traffic], runner: Runner
+    task: FleetTask, name: str, candidates: Sequence[Settings], traffics: Sequence[Traffic], play_all: PlayAll
 ) -> Array:
     """Dollars per day of each candidate on the engine, mean over the episodes."""
     pieces = [(candidate, traffic) for candidate in candidates for traffic in traffics]
-    usd = runner.map(lambda piece: play_agent(task, name, _agent(name, piece[0]), piece[1]).usd_per_day, pieces)
+    usd = play_all(lambda piece: play_agent(task, name, _agent(name, piece[0]), piece[1]).usd_per_day, pieces)
     return np.asarray(np.array(usd).reshape(len(candidates), len(traffics)).mean(axis=1))
 
 

@@ -19,7 +19,7 @@ def test_the_settings_that_earn_most_on_the_engine_win_on_all_episodes() -> None
     task = short_task(TASK)
     traffics = [traffic_of(TASK, seed) for seed in (1, 2)]
     shares: list[Settings] = [{"share": share, "token_budget": 512.0} for share in (0.3, 1.2, 3.0)]
-    found = refine(task, 512, "constant", shares, traffics, Threads(1))
+    found = refine(task, 512, "constant", shares, traffics, Threads(1).map)
     assert 0.3 < found.settings["share"] < 3.0
     assert found.usd_per_day > found.before_usd_per_day
     assert found.played == len(shares) + refining.NEIGHBOURS
@@ -32,7 +32,7 @@ def test_settings_stay_when_none_earns_more(monkeypatch: pytest.MonkeyPatch) -> 
         return -np.array([abs(each["share"] - kept["share"]) for each in candidates])
 
     monkeypatch.setattr(refining, "_play", play)
-    found = refine(task, 512, "constant", [kept, {"share": 2.0, "token_budget": 512.0}], [], Threads(1))
+    found = refine(task, 512, "constant", [kept, {"share": 2.0, "token_budget": 512.0}], [], Threads(1).map)
     assert (found.settings, found.usd_per_day) == (kept, found.before_usd_per_day)
 
 
