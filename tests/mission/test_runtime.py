@@ -101,7 +101,7 @@ def test_demo_leads_to_the_page(client: TestClient) -> None:
 
 @asked(
     "Thread-safe LRU of 50 sessions",
-    "an LRU of 256 live sessions in front of a journal of 20,000 (both settings)",
+    "an LRU of 4,096 live sessions in front of a journal of 20,000 (both settings)",
     "a session that leaves the memory is brought back by replay instead of being lost",
 )
 def test_the_least_recently_used_session_leaves_the_memory_and_comes_back() -> None:
