@@ -96,10 +96,10 @@ REWARD_TERMS = {
         "α",
         "goodput: requests that met their SLO, weighted by the value of class and tier, over offered traffic",
     ),
-    "latency": ("−β", "mean of the wait for the first token (relative to its SLO) and the slowness of the stream"),
+    "latency": ("−β", "mean of the time to first token (relative to its SLO) and the slowness of the token stream"),
     "violations": ("−γ", "share of requests that missed their SLO; each request is judged once"),
-    "cost": ("−δ", "bill for busy GPU time and reserved memory, scaled from an idle to a full fleet"),
-    "memory": ("−ε", "KV budget in force or rate of preemptions, whichever is larger; 1 after running out of memory"),
+    "cost": ("−δ", "bill for GPUs in service, scaled from the base fleet to every GPU; 0 where the fleet cannot grow"),
+    "memory": ("−ε", "preemptions over running and waiting requests; 1 after running out of memory"),
 }
 
 

@@ -10,16 +10,16 @@ from llmserve_env.leaderboard.standings import Entry
 
 INTRODUCTION = f"""# Leaderboard
 
-Every entry is a file in [`leaderboard/`]({{entries}}) with the actions of an agent on the official seeds
+Every entry is a file in [`leaderboard/`]({{entries}}) with an agent's actions on the official seeds
 ({REPORTED_SEEDS.start}..{REPORTED_SEEDS.stop - 1}). `make leaderboard` replays all of them and writes this page and
-[leaderboard.html](leaderboard.html), where the table can be sorted and an episode of every entry can be watched.
-CI replays them again. A score is therefore what these actions earn, whatever a file claims; how the actions were
-found is the submitter's word. Because the official seeds are public, `llmserve verify FILE --agent AGENT` plays an
-agent again, on them and on fresh seeds, and shows whether it does as well there.
+[leaderboard.html](leaderboard.html), where you can sort the table and watch an episode of every entry.
+CI replays them again. A score is therefore what these actions earn, whatever a file claims. Replay does not prove
+how the actions were found, and the official seeds are public. `llmserve verify FILE --agent AGENT` therefore plays
+an agent again, on them and on fresh seeds, and shows whether it does as well there.
 
-[own_agents.md](own_agents.md#submit-and-verify) says how to enter. Scores are means over seeds with 95 % bootstrap
-intervals; the first column is the mean over the tasks of the suite. Seeds differ in difficulty, so whoever played
-fewer than all of them is listed without a rank.
+[own_agents.md](own_agents.md#submit-and-verify) explains how to enter. Scores are means over seeds with 95 % bootstrap
+intervals; the first column is the mean over the tasks of the suite. Seeds differ in difficulty, so an entry that
+does not cover all of them is listed without a rank.
 """
 
 

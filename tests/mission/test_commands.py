@@ -128,7 +128,7 @@ def test_make_writes_a_lock_for_uv_on_request() -> None:
 @asked(
     "Weights for all tasks tracked under `weights/`",
     "`llmserve_env/weights`, in the wheel and in the image",
-    "weights beside the package would not be in an installed copy",
+    "weights outside the package would not be in an installed copy",
 )
 def test_weights_of_every_task_are_tracked() -> None:
     tracked = subprocess.run(

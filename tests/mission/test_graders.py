@@ -31,8 +31,8 @@ def played(number: int, agent: str = "heuristic") -> PlayedEpisode:
 @asked(
     "In [0, 1], deterministic, same log → same score, with `score`, `breakdown` (a float per component) and "
     "human-readable `feedback`.",
-    "ours in those fields, and the plan's score, breakdown and feedback in `plan`",
-    "ours counts requests and cannot be raised by dropping them; the plan's is kept beside it",
+    "our score in those fields, and the plan's score, breakdown and feedback in `plan`",
+    "our score counts requests and cannot be raised by dropping them; the plan's score is reported with it",
 )
 def test_a_grade_has_score_breakdown_and_feedback_in_both_forms(answer: Call) -> None:
     answer("/reset", {"task_id": 2})

@@ -61,7 +61,9 @@ def test_the_table_says_what_the_simulator_says() -> None:
         assert [getattr(found, name) for name in MEASURES] == pytest.approx([fresh[name][row] for name in MEASURES])
 
 
-@asked("linear interpolation over batch and KV, nearest over depth and tier; ±5 % Gaussian jitter on latencies", "same")
+@asked(
+    "linear interpolation over batch and KV, nearest over depth and tier; ±5 % Gaussian jitter on latencies", "the same"
+)
 def test_the_table_is_linear_over_batch_and_kv_and_jitters_latencies() -> None:
     table = LookupTable.load(SHIPPED_TABLE)
     ends = [table.lookup(ServingKnobs(batch, 0.5), 128).tps for batch in (32, 64)]

@@ -45,7 +45,7 @@ def test_the_observation_has_every_field_of_the_readme(answer: Call) -> None:
 
 @asked(
     "Plan (ranges): queue depth [0, 512], mean prompt [32, 8192], arrival rate as 10-step EMA [0, 200]",
-    "the same quantities with their true values; fractions lie in [0, 1], nothing is cut off at a bound",
+    "the same quantities with their true values; fractions lie in [0, 1], no value is clipped at a bound",
     "a queue of 600 requests is reported as 600: a value that is cut off would hide the overload it is there to show; "
     "TTFT covers the last 10 windows instead of 20 requests, so that it means the same at every rate",
 )

@@ -39,7 +39,7 @@ def test_one_seed_gives_the_same_episode_twice() -> None:
 
 @asked(
     "A hand-coded rule should not be optimal (non-stationary load, interdependent resources)",
-    "docs/tasks.md measures what adapting is worth on each task, beside the best constant and the best rule",
+    "docs/tasks.md measures how much adapting gains on each task, compared with the best constant and the best rule",
 )
 def test_the_load_is_not_stationary_and_the_defaults_are_not_best() -> None:
     for number in (2, 3):

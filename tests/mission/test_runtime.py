@@ -101,8 +101,8 @@ def test_demo_leads_to_the_page(client: TestClient) -> None:
 
 @asked(
     "Thread-safe LRU of 50 sessions",
-    "an LRU of 256 live sessions in front of a journal of 20,000 (both settings)",
-    "a session that leaves the memory is brought back by replay instead of being lost",
+    "an LRU of 4,096 live sessions in front of a journal of 20,000 (both settings)",
+    "a session that is dropped from memory is restored by replay instead of being lost",
 )
 def test_the_least_recently_used_session_leaves_the_memory_and_comes_back() -> None:
     with TestClient(create_app(settings(max_live_sessions=2))) as client:
@@ -123,7 +123,7 @@ def test_an_unknown_session_is_404_and_a_finished_episode_takes_no_step(client: 
 
 @asked(
     "CORS; rate limit (plan: 100 requests/min per IP, too low for training: make it a setting); request logging",
-    "all three are settings: `LLMSERVE_CORS_ORIGINS`, `…_STEPS_PER_S` and its kin, `…_LOG_REQUESTS`",
+    "all three are settings: `LLMSERVE_CORS_ORIGINS`, `…_STEPS_PER_S` and similar, `…_LOG_REQUESTS`",
 )
 def test_cors_rate_limits_and_request_logging_are_settings() -> None:
     assert {"cors_origins", "steps_per_s", "requests_per_s", "log_requests"} <= set(Settings.model_fields)
@@ -145,7 +145,7 @@ def test_a_full_cycle_takes_well_under_a_minute(answer: Call) -> None:
     assert time.process_time() - started_s < 60
 
 
-@asked("working `reset()`, `step()`, `state()`, `/tasks`, `/grader`, `/baseline`", "all of them; OpenEnv's /ws beside")
+@asked("working `reset()`, `step()`, `state()`, `/tasks`, `/grader`, `/baseline`", "all of them, and OpenEnv's /ws")
 def test_a_socket_session_resets_steps_and_reports_its_state(client: TestClient) -> None:
     with client.websocket_connect("/ws") as socket:
         for message in ({"type": "reset", "data": {"seed": 1}}, {"type": "step", "data": {}}, {"type": "state"}):

@@ -36,7 +36,7 @@ def test_tasks_have_the_ids_numbers_names_and_difficulties_asked_for(tasks: list
 @asked(
     "| arrivals | Poisson 10 rps | Poisson 25 rps, bursts 80 rps, period 30 steps |",
     "Poisson 10; 25 with bursts of 80 about every 30 steps; 30 in the mean outside spikes, ×10 of one tenant for 15 s",
-    "ten times the whole fleet's traffic is hopeless for every policy, so nothing could be learnt from it; "
+    "no policy can serve ten times the whole fleet's traffic, so nothing could be learnt from it; "
     "`adversarial_spike` is that variant",
 )
 def test_arrivals_are_those_of_the_plan(tasks: list[Task]) -> None:
@@ -66,7 +66,7 @@ def test_prompts_are_those_of_the_plan(tasks: list[Task]) -> None:
 @asked(
     "| TTFT SLO | 500 ms | 300 ms | 200 ms interactive, 2,000 ms batch |",
     "the same; best effort has 8,000 ms",
-    "a class without a promise would be free to starve",
+    "a class without an SLO could be starved at no cost",
 )
 def test_promises_are_those_of_the_plan(tasks: list[Task]) -> None:
     found = [{c.name: c.ttft_slo_ms for c in task.workload.classes} for task in tasks]
