@@ -135,12 +135,12 @@ class SQLiteStore:
         return self._call(lambda db: db.execute(sql.INSERT_STEP, row).rowcount == 1)
 
     def find(self, session_id: str, client: Client) -> SessionRecord | None:
-        asked = sql.who(client.address, client.owner, client.is_shared)
+        asked = sql.client_parameters(client.address, client.owner, client.is_shared)
         row = self._one(sql.FIND, session_id=session_id, **asked)
         return None if row is None else SessionRecord.of_row(row)
 
     def latest(self, client: Client) -> SessionRecord | None:
-        row = self._one(sql.LATEST, **sql.who(client.address, client.owner, client.is_shared))
+        row = self._one(sql.LATEST, **sql.client_parameters(client.address, client.owner, client.is_shared))
         return None if row is None else SessionRecord.of_row(row)
 
     def claim(self, key: int) -> None:

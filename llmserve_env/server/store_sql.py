@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from llmserve_env.server.store import COLUMNS, NAMES
 
-SCHEMA_VERSION = 2
 TABLES = (
     """CREATE TABLE IF NOT EXISTS llmserve_sessions (
     key {serial},
@@ -97,6 +96,6 @@ CLOCK = "SELECT minutes FROM llmserve_clock WHERE id = 1"
 TICK = "UPDATE llmserve_clock SET minutes = minutes + 1 WHERE id = 1 AND minutes = :seen"
 
 
-def who(address: str, owner: str, is_shared: bool) -> dict[str, str]:
-    """The parameters that say who asks; an address that many clients share identifies none of them."""
+def client_parameters(address: str, owner: str, is_shared: bool) -> dict[str, str]:
+    """Parameters that identify the client; an address that many clients share identifies none of them."""
     return {"owner": owner, "address": "" if is_shared else address}

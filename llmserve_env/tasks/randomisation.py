@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.engine.costs import GpuCosts
+from llmserve_env.profiles.memory import UTILISATION
 from llmserve_env.profiles.prediction import predict_ps
 from llmserve_env.profiles.store import load_profile
-from llmserve_env.tasks.defaults import MEMORY_UTILISATION
 from llmserve_env.tasks.task import Task, parse_task
 from llmserve_env.tasks.variants import with_changes
 from llmserve_env.units import PS_PER_S, bytes_to_gb
@@ -91,7 +91,7 @@ def _scaled(service: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def drawn(rng: Rng, window_s: float | None = None) -> Task:
-    """A task of its own: one to three classes and sources, any kind of arrivals, and a fleet to match."""
+    """A new task: one to three classes and sources, any kind of arrivals, and a fleet to match."""
     names = ("interactive", "standard", "batch")[: rng.integers(1, 4)]
     profile, replicas = str(rng.choice(PROFILES)), int(rng.choice([1, 2, 2, 3, 4, 8]))
     prefill_replicas = int(rng.integers(0, 2)) * max(replicas // 4, 1)
@@ -246,4 +246,4 @@ def _mean_rps(arrivals: dict[str, Any]) -> float:
 
 def _most_gb(profile: str) -> float:
     """What vLLM takes of the card."""
-    return MEMORY_UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)
+    return UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)
