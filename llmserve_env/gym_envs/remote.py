@@ -164,7 +164,7 @@ class WireReader:
 
 
 def _kept(array: Array) -> Array:
-    """An array as the kernels take it: aligned records."""
+    """A copy as the kernels need it: aligned records."""
     kept = records(array.shape, array.dtype)
     kept[:] = array
     return kept

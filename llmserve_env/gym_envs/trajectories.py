@@ -1,4 +1,4 @@
-"""Records of all episodes of a batch, written one step of all at a time, which is cheap."""
+"""Records of all episodes of a batch; writing one step of all episodes at a time is cheap."""
 
 from __future__ import annotations
 
