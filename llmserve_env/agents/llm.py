@@ -25,7 +25,7 @@ from llmserve_env.tasks.task import Task
 MAX_CALLS_AT_ONCE = 16
 MAX_QUOTED = 200
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-"""Before a busy API is asked again, unless it names a time; the pause doubles."""
+"""First and longest pause before a busy API is asked again; the pause doubles, unless the API names a time."""
 
 
 class ModelCallError(AgentError):
@@ -104,7 +104,7 @@ class LlmAgent:
         return knobs
 
     def _check_share(self, task: Task, usage: LlmUsage) -> None:
-        """Fail the episode once too many of its answers are no actions: the score would be that of other knobs."""
+        """Fail the episode once too many of its answers are not actions: its score would not be the model's."""
         questions = ceil(task.steps / self.settings.decide_every)
         allowed = self.settings.max_unusable_share * questions
         if usage.unparsable > allowed:
@@ -151,7 +151,7 @@ class LlmAgent:
         return ModelCallError(f"{self.settings.model} did not answer: {error}")
 
     def _form(self, task: Task) -> dict[str, Any]:
-        """How the answer is asked for."""
+        """The options of a request that ask for the answer in the configured form."""
         match self.settings.answers:
             case "json":
                 schema = {"name": "serve_action", "strict": True, "schema": action_schema(task)}

@@ -74,7 +74,7 @@ def run_pilot(args: argparse.Namespace) -> int:
     pilot = Pilot(task, policy, link, bounds, dry_run=args.dry_run, replicas=args.replicas)
     exporter = Exporter(PilotMetrics(pilot), host, port)
     log = DecisionLog(args.log) if args.log else None
-    # What is said has been written down before.
+    # A decision is written to the log before it is printed.
     pilot.listeners += ([log.record] if log else []) + [_say]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Not what httpx and its kin say of every request: thousands for a policy service or a language model."""
+    """False for what HTTP clients log about every request: thousands for a policy service or a language model."""
     return not record.getMessage().startswith("HTTP Request:")
 
 
@@ -54,7 +54,7 @@ def script(
 
 
 def named_tasks(given: str | None, file: str | None = None, suite: str | None = None) -> tuple[Task, ...]:
-    """The tasks that a command names: with `--task` or `--suite`, or by a file of one's own where it takes one.
+    """The tasks that a command names: with `--task` or `--suite`, or by the file of a task of your own.
 
     `all`, or nothing, is the core suite; otherwise `--task` holds ids, numbers or files separated by commas.
     """

@@ -59,7 +59,7 @@ class Pilot:
 
     @property
     def metrics_age_s(self) -> float:
-        """Since the metrics were last read."""
+        """Seconds since the metrics were last read."""
         return time.monotonic() - self._read_at_s
 
     def decide(self) -> Decision:

@@ -157,7 +157,7 @@ def _row(task: Task, knobs: Mapping[str, Any]) -> Any:
 
 
 def _most(task: Task, name: str) -> float:
-    """A simulated fleet may be smaller than the engine was."""
+    """The largest value of a knob on the simulated fleet, which may be smaller than the engine was."""
     return float({"batch_cap": task.fleet.max_running, "token_budget": task.fleet.token_budget}.get(name, np.inf))
 
 
@@ -181,7 +181,7 @@ class _Piloted:
 
 
 def _simulate(task: Task, requests: RequestTable, seed: int, choose: Any) -> dict[str, float]:
-    """Serve the requests window by window; what the whole of it came to."""
+    """Serve the requests window by window; returns totals and figures of the whole."""
     backend = SimulatedBackend(task)
     batch = EpisodeBatch(backend)
     backend.load(0, requests, seed)

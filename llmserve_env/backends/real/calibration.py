@@ -153,7 +153,7 @@ def _first_tokens(player: LoadPlayer) -> dict[int, float]:
 def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_at_s: Mapping[int, float]) -> FrontEnd:
     """Median time from client to engine and back, over the requests that both sides saw.
 
-    What a request waits for the running iteration to end is not part of it: the simulator knows that.
+    Waiting for the running iteration to end is left out, because the simulator models it.
     """
     there = [recording.seen_at_s[i] - at_s for i, at_s in sent_at_s.items() if i in recording.seen_at_s]
     back = [at_s - recording.answered_at_s[i] for i, at_s in received_at_s.items() if i in recording.answered_at_s]

@@ -30,7 +30,7 @@ ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
 START_TIMEOUT_S = 600.0
 HOST = "vllm"
-"""Installed where the engine is, and no dependency of ours."""
+"""The engine's package, which is not a dependency of this one."""
 
 
 class Handover:
@@ -45,7 +45,7 @@ class Handover:
         self._is_due = False
 
     def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
-        """Called in the engine's loop. An item for a caller that is gone is dropped: nobody waits for it."""
+        """Called in the engine's loop. An item for a caller that has gone away is dropped."""
         self._arrived.append((queue, item))
         if not self._is_due and not self.caller.is_closed():
             self._is_due = True
@@ -154,7 +154,7 @@ class InProcessProvider(Steering):
         self._salt = uuid4().hex
 
     def check(self) -> None:
-        """The scheduler has said that it is there."""
+        """Wait until the scheduler has reported, and empty the prefix cache."""
         ends_at_s = time.monotonic() + START_TIMEOUT_S
         while not (self._folder / STATUS).exists() and time.monotonic() < ends_at_s:
             time.sleep(0.05)
@@ -186,4 +186,4 @@ class InProcessProvider(Steering):
             yield Piece(count, call.prompt_tokens, used)
 
     async def aclose(self) -> None:
-        """The engine serves the next episode as well."""
+        """Do nothing: the engine also serves the next episode."""

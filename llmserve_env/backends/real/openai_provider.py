@@ -42,16 +42,16 @@ WORDS = (
     "line",
     "end",
 )
-"""Common words: one token each to most tokenizers."""
+"""Common words, which most tokenizers encode as one token each."""
 CHAT_TOKENS = 8
 """Roughly what a chat template adds to a message; the bill uses the API's own count."""
 KEPT_BY_US = ("batch_cap", "priority_routing")
-"""Knobs that need nothing of the API."""
+"""Knobs that the client implements by itself."""
 FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
 def reason_of(error: Exception) -> str:
-    """A few words that failures are counted under."""
+    """The few words under which a failure is counted."""
     match error:
         case openai.RateLimitError():
             return "rate limited (429)"

@@ -21,12 +21,12 @@ class Protocol:
     target: float = TARGET
     """Share of requests that limits without a share of their own must hold for."""
     confidence: float = CONFIDENCE
-    """With which an accepted configuration keeps its objectives on the traffic of the search."""
+    """Confidence with which an accepted configuration keeps its objectives on the traffic of the search."""
     num_search_seeds: int = 8
     num_fresh_seeds: int = 16
     max_replicas: int = MAX_REPLICAS
     profiles: tuple[str, ...] = ()
-    """GPUs to choose from; that of the task when empty."""
+    """Profiles of the GPUs to choose from; the task's own when empty."""
 
     def __post_init__(self) -> None:
         for name in ("target", "confidence"):
@@ -50,5 +50,5 @@ class Protocol:
         return tuple(SEED_RANGES["answers"][rounds * self.num_fresh_seeds : (rounds + 1) * self.num_fresh_seeds])
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The protocol as plain data, for JSON."""
         return {**asdict(self), "profiles": list(self.profiles)}
