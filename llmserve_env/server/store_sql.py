@@ -45,7 +45,7 @@ UPGRADE = (
     "DROP TABLE {steps}",
     "DROP TABLE {sessions}",
 )
-"""From the tables of version 1, whose ids were all as good as secret; their idle time begins anew."""
+"""Copies the tables of version 1, whose ids all count as secret; idle times begin anew."""
 
 INSERT_SESSION = (
     f"INSERT INTO llmserve_sessions ({NAMES}) VALUES ({', '.join(f':{name}' for name in COLUMNS)}) RETURNING key"
@@ -55,7 +55,7 @@ DELETE_SAME = (
     "AND over_http = :over_http AND (is_secret = 1 OR owner = :owner OR (:is_claimed = 0 AND address = :own_address "
     "AND address <> ''))"
 )
-"""As `SessionRecord.replaces`."""
+"""Deletes what `SessionRecord.replaces` says of a new session."""
 INSERT_STEP = (
     "INSERT INTO llmserve_steps SELECT :key, :step, :action, :at_min "
     "WHERE EXISTS (SELECT 1 FROM llmserve_sessions WHERE key = :key) ON CONFLICT DO NOTHING"
