@@ -41,7 +41,7 @@ class _Player:
 
 
 class LlmAgent:
-    """Asks the model at temperature 0 for the knobs to change; an answer that is no action is counted."""
+    """Asks the model at temperature 0 for the knobs to change; an answer that is not an action is counted."""
 
     name = "llm"
 
@@ -88,7 +88,7 @@ class LlmAgent:
             return np.array(list(pool.map(lambda i: self._decide(view, i), range(len(self._players)))))
 
     def _decide(self, view: AgentView, index: int) -> Array:
-        """The knobs after the model's answer: its changes, or none if the answer is no action."""
+        """The knobs after the model's answer: its changes, or none if the answer is not an action."""
         usage, current = self._players[index].usage, view.knobs[index]
         answer = self._ask(view.task, self._players[index])
         try:
@@ -126,7 +126,7 @@ class LlmAgent:
         return answer
 
     def _completion(self, task: Task, player: _Player, repeats: int) -> Any:
-        """The API's reply; a busy API is asked so many times again."""
+        """The API's reply; a busy API is asked again up to `repeats` times."""
         for i in range(repeats + 1):
             try:
                 return self._client.chat.completions.create(

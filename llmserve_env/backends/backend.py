@@ -52,4 +52,4 @@ class ServingBackend(Protocol):
         """What this backend adds to the observation's metadata."""
 
     def close(self, reason: str | None = None) -> None:
-        """Cancel what is under way and release the engine; a reason, if any, ends the episode. Records remain."""
+        """Cancel what is under way and release the engine. A reason ends the episode; records stay readable."""

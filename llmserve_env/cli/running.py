@@ -74,7 +74,7 @@ def named_tasks(given: str | None, file: str | None = None, suite: str | None = 
 
 
 def add_answer_arguments(parser: Any) -> None:
-    """How an answer about a fleet is found and verified; `protocol_of` reads them, alike for every command."""
+    """Options for finding and verifying an answer about a fleet; `protocol_of` reads them for every command."""
     parser.add_argument(
         "--target",
         type=float,

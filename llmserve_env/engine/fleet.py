@@ -97,14 +97,14 @@ class FleetScript:
     """The external events of one episode, which no order can change."""
 
     launch_delays_ps: Array
-    """[pool, launch]: how long each launch takes; negative for one that fails after so long."""
+    """[pool, launch]: how long each launch takes; negative for one that fails after that time."""
     capacity: Array = field(default_factory=lambda: np.zeros(0, CAPACITY_DTYPE))
     """Changes of the number of replicas that a pool may have, ordered by (time, pool)."""
     initial: tuple[int, ...] | None = None
     """Replicas of each pool that serve at the start; None for the `initial` of each pool."""
 
     def check(self, num_pools: int) -> None:
-        """ValueError unless the script fits so many pools."""
+        """Raise a ValueError unless the script fits this many pools."""
         shape = self.launch_delays_ps.shape
         if len(shape) != 2 or shape[0] != num_pools or shape[1] < 1:
             raise ValueError(f"launch_delays_ps must be [{num_pools} pools, at least 1 launch]; got shape {shape}")

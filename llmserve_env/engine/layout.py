@@ -64,7 +64,7 @@ ENTRY_DTYPE = np.dtype(
         ("unused", "i4"),
     ]
 )
-"""An entry of the prefix cache: a block that can be found by its key, or a run of free blocks that nobody looks for.
+"""An entry of the prefix cache: a block that can be found by its key, or a run of free blocks that cannot be found.
 
 `chain_next` links the hash chain of a key, `older` and `newer` the entries without references. `unused` is a stack
 beside the entries, not a property of them: its first `num_unused` places are entries to be used again.

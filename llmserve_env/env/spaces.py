@@ -89,7 +89,7 @@ class ActionCodec:
     def masks(self, current: Array, can_change: Array) -> Array:
         """Which levels would apply, shape (episodes, levels of all knobs) or, for flat actions, (episodes, actions).
 
-        A knob that cannot change keeps its value: only its own level is marked, or all where its value is no level,
+        A knob that cannot change keeps its value: only its own level is marked, or all if its value is not a level,
         because none of them would do anything.
         """
         if self.encoding == "box":

@@ -215,7 +215,7 @@ def as_csv(results: Sequence[EpisodeResult]) -> str:
 
 
 def headline_table(summaries: Summaries, made: Provenance) -> str:
-    """The headline table, with what it takes to make it again."""
+    """The headline table, with how to reproduce it."""
     tasks = list(made.task_versions)
     lines = [
         "| agent | " + " | ".join(f"`{task}`" for task in tasks) + " |",

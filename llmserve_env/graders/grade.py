@@ -1,4 +1,4 @@
-"""Grades: a score in [0, 1] with its breakdown and the reasons in words, the same for the same actions."""
+"""Grades: a score in [0, 1], its breakdown, and the reasons in words; the same actions always get the same grade."""
 
 from __future__ import annotations
 

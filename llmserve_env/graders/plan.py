@@ -1,4 +1,4 @@
-"""The scores of the plan that this project began with, beside our own: one formula for each core task.
+"""The scores of the plan that this project began with, beside the package's own: one formula for each core task.
 
 1. throughput between the defaults and the best control known;
 2. half the median wait for the first token against 300 ms, half the peak memory against 36 GB;

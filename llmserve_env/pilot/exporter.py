@@ -67,7 +67,7 @@ class PilotMetrics:
 
 
 class Exporter:
-    """Serves `/metrics`, `/decisions` and `/health` in a thread of its own."""
+    """Serves `/metrics`, `/decisions` and `/health` in a separate thread."""
 
     def __init__(self, metrics: PilotMetrics, host: str, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):

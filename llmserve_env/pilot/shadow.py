@@ -75,7 +75,7 @@ def read_log(path: Path) -> list[RecordedWindow]:
             if row["reading"]:
                 windows.append(RecordedWindow(dict(row["in_force"]), Reading.from_json(row["reading"])))
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path}:{number} is no decision of a pilot: {error!r}") from error
+            raise ConfigError(f"{path}:{number} is not a decision of a pilot: {error!r}") from error
     if not windows:
         raise ConfigError(f"{path} holds no window with metrics; record one with `llmserve pilot --log`")
     return windows

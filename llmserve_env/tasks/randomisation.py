@@ -45,7 +45,7 @@ def perturbed(task: Task, rng: Rng) -> Task:
 
 
 def _perturbed_arrivals(arrivals: dict[str, Any], rng: Rng) -> dict[str, Any]:
-    """Rates and times of one source, each stretched by a factor of its own."""
+    """Rates and times of one source, each stretched by a different factor."""
     rates, times = log_uniform(rng, 0.85, 1.2), log_uniform(rng, 0.8, 1.25)
     stretched = {
         name: value * (rates if name.endswith("_rps") else times)
@@ -149,7 +149,7 @@ def _classes(rng: Rng, names: tuple[str, ...]) -> list[dict[str, Any]]:
 def _source(
     rng: Rng, index: int, costs: GpuCosts, gpus: float, window_s: float, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A tenant that keeps so many GPUs busy on average."""
+    """A tenant that keeps this many GPUs busy on average."""
     prompt, output = log_uniform(rng, 64.0, 8000.0), log_uniform(rng, 20.0, 400.0)
     rate_rps = gpus * capacity_rps(costs, prompt, output)
     middle = rng.uniform(0.45, 0.75)

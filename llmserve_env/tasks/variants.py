@@ -32,7 +32,7 @@ def with_changes(task: Task, **changes: Any) -> Task:
 
 
 def at_rate(task: Task, factor: float) -> Task:
-    """The same traffic at so many times its rate."""
+    """The same traffic at `factor` times its rate."""
     return with_changes(task, workload={"rate_scale": task.workload.rate_scale * factor})
 
 
@@ -77,7 +77,7 @@ def _on_tiers(task: Task, deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def saturated(task: Task, factor: float) -> Task:
-    """The same requests as steady Poisson traffic of so many times the mean rate, from clients that never leave."""
+    """The same requests as steady Poisson traffic of `factor` times the mean rate, from clients that never leave."""
     rates = np.mean([schedule(task.workload, seed).rate_rps.mean(axis=0) for seed in RATE_SEEDS], axis=0)
     workload = task.workload.model_dump(by_alias=True)
     sources = []

@@ -158,7 +158,7 @@ def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_
     there = [recording.seen_at_s[i] - at_s for i, at_s in sent_at_s.items() if i in recording.seen_at_s]
     back = [at_s - recording.answered_at_s[i] for i, at_s in received_at_s.items() if i in recording.answered_at_s]
     if not there or not back:
-        raise ProviderError("the engine recorded none of the requests we sent: is the control folder its own?")
+        raise ProviderError("the engine recorded none of the requests: does another engine use its control folder?")
     request_ms, token_ms = (round(max(median(times), 0.0) * MS_PER_S, 3) for times in (there, back))
     return FrontEnd(request_ms=request_ms, token_ms=token_ms)
 

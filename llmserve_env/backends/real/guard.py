@@ -1,4 +1,4 @@
-"""Limits on what an endpoint may send us, and on which of its words reach our own clients.
+"""Limits on what an endpoint may send, and on which of its words reach this package's clients.
 
 An endpoint may be hostile or broken: answers that never end, answers that drip, counts that make no sense, and error
 texts that repeat the key they were asked with.
@@ -73,7 +73,7 @@ class LimitedTransport(httpx2.AsyncHTTPTransport):
         answer = await super().handle_async_request(request)
         if answer.headers.get("content-encoding", "identity") != "identity":
             await answer.aclose()
-            raise AnswerTooLargeError("the answer is packed, although an unpacked one was asked for")
+            raise AnswerTooLargeError("the answer is compressed, although it was requested uncompressed")
         answer.stream = _LimitedStream(answer.stream, self._limit_bytes)
         return answer
 

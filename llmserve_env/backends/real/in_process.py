@@ -1,7 +1,7 @@
 """A vLLM in this process, with our scheduler: requests and tokens without HTTP, knobs through the control folder.
 
 Only the control folder, numpy and vLLM itself are needed, so that an experiment can run on a machine that has little
-else. vLLM's engine core runs in a process of its own, as always.
+else. vLLM's engine core runs in a separate process, as always.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Handover:
 
 
 class InProcessEngine:
-    """An `AsyncLLM` in an event loop and thread of its own, which serves one episode after the other."""
+    """An `AsyncLLM` with its own event loop and thread, which serves one episode after the other."""
 
     def __init__(self, folder: Path, *, scheduler: str = ASYNC_SCHEDULER, **arguments: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class InProcessEngine:
             async for output in self._engine.generate(prompt, options, name, priority=priority):
                 put(len(output.outputs[0].token_ids))
         except Exception as error:
-            # The engine may raise anything, in a loop where nobody waits for it: the caller raises it.
+            # The engine may raise anything, and nothing in this loop awaits it, so the error is handed to the caller.
             last = error
         finally:
             put(last)

@@ -85,7 +85,7 @@ class Budget:
         return self._saved
 
     def settle(self, reserved: tuple[int, int], used: tuple[int, int]) -> None:
-        """A request is over: its reservation (prompt, completion) gives way to what it used."""
+        """Replace the reservation (prompt, completion) of a finished request by what it used."""
         self._reserved_tokens -= sum(reserved)
         self._reserved_usd -= self.usd(*reserved)
         self.spent.prompt_tokens += used[0]

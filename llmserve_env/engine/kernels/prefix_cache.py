@@ -3,8 +3,8 @@
 Free blocks without a key are taken first, then those with a key, least recently freed first. A key is (stream, block
 index); hash chains keep the block entered first in front.
 
-Only blocks that another admission may find have entries of their own. The other blocks of a request are counted: in
-use, and once they are free as one run, because nobody asks for one of them again.
+Only blocks that another admission may find have separate entries. The other blocks of a request are only counted: while
+in use, and once free as one run, because nobody looks for a single one of them again.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def unlink_free(sim, r, b):
 
 @rare_kernel
 def take_blocks(sim, r, count):
-    """Take free blocks out of the pool; the caller has checked that there are so many."""
+    """Take free blocks out of the pool; the caller has checked that there are enough."""
     replica = sim.replicas[r]
     unkeyed = min(count, replica.num_keyless)
     replica.num_keyless -= unkeyed

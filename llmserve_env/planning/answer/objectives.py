@@ -69,7 +69,7 @@ class Verdict:
 
 
 def objectives_of(task: Task, target: float) -> tuple[Objective, ...]:
-    """The promises of a task; `target` is the share for limits that name none of their own."""
+    """The promises of a task; `target` is the share for limits that name none."""
     shares = describe(task.workload).class_shares
     found: list[Objective] = []
     for index, service in enumerate(task.workload.classes):

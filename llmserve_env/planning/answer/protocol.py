@@ -19,7 +19,7 @@ class Protocol:
     """What is asked of a task, and how sure the answer must be."""
 
     target: float = TARGET
-    """Share of requests that limits without a share of their own must hold for."""
+    """Share of requests within a limit, for limits that name no share."""
     confidence: float = CONFIDENCE
     """Confidence with which an accepted configuration keeps its objectives on the traffic of the search."""
     num_search_seeds: int = 8
@@ -41,7 +41,7 @@ class Protocol:
                 raise ConfigError(f"--{option} must be at least {least}; got {getattr(self, name)}")
 
     def search_seeds(self, rounds: int) -> tuple[int, ...]:
-        """Seeds of the search after so many failed verifications, whose seeds have joined it."""
+        """Seeds of the search after this many failed verifications, whose seeds have joined it."""
         joined = tuple(SEED_RANGES["answers"][: rounds * self.num_fresh_seeds])
         return (*SEED_RANGES["tuning"][: self.num_search_seeds], *joined)
 

@@ -67,7 +67,7 @@ def _play(case: _Case) -> Followed:
 
 
 def with_longer_prompts(task: Task, seed: int, factor: float) -> RequestTable:
-    """The requests of a seed with prompts of so many times the length, as far as the context window allows."""
+    """The requests of a seed with prompts `factor` times as long, as far as the context window allows."""
     requests = sample(task.workload, seed)
     longest = task.deployment.max_model_len - requests.output_tokens
     longer = np.rint(requests.prompt_tokens * factor).astype(np.int64)

@@ -71,7 +71,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 class StatusWriter:
-    """Writes the newest status: at once, or in a thread of its own, so that no iteration waits for a file."""
+    """Writes the newest status: at once, or in a thread, so that no iteration waits for a file."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
