@@ -109,9 +109,9 @@ class LlmAgent:
         allowed = self.settings.max_unusable_share * questions
         if usage.unparsable > allowed:
             raise AgentError(
-                f"{self.settings.model}: {usage.unparsable} of {usage.calls} answers on {task.id} were no actions; at "
-                f"most {self.settings.max_unusable_share:.0%} of the episode's {questions} may be, so there is no "
-                f"score. The last one: {usage.problems[-1]}"
+                f"{self.settings.model}: {usage.unparsable} of {usage.calls} answers on {task.id} were not actions; at "
+                f"most {self.settings.max_unusable_share:.0%} of the episode's {questions} may be unusable, so there "
+                f"is no score. The last one: {usage.problems[-1]}"
             )
 
     def _ask(self, task: Task, player: _Player) -> str | None:

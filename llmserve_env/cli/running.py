@@ -80,10 +80,10 @@ def add_answer_arguments(parser: Any) -> None:
         type=float,
         default=0.95,
         metavar="SHARE",
-        help="of requests within the limits of their class, where the class names none (default: 0.95)",
+        help="share of requests that must be within a limit, for classes that name none (default: 0.95)",
     )
     parser.add_argument(
-        "--confidence", type=float, default=0.95, metavar="SHARE", help="of an accepted fleet (default: 0.95)"
+        "--confidence", type=float, default=0.95, metavar="SHARE", help="required to accept a fleet (default: 0.95)"
     )
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     parser.add_argument("--profile", nargs="+", metavar="NAME", help="GPUs to choose from (default: the task's)")

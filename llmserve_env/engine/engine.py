@@ -54,14 +54,14 @@ MAX_SHARED = 32
 
 
 class _PerDeployment(Generic[T]):
-    """Read-only arrays of a deployment, made once and shared by all of its batches: a task's episodes share one."""
+    """Read-only arrays of a deployment, made once and shared by all batches that run it."""
 
     def __init__(self, make: Callable[..., T]) -> None:
         self._make, self._lock = make, threading.Lock()
         self._kept: OrderedDict[tuple[int, int], tuple[Deployment, T]] = OrderedDict()
 
     def __call__(self, deployment: Deployment, detail: int) -> T:
-        # Keyed by identity: comparing all cost curves would take longer than making the arrays again.
+        # Keyed by identity, because comparing all cost curves would take longer than sharing the arrays saves.
         key = (id(deployment), detail)
         with self._lock:
             kept, found = self._kept.pop(key, (None, None))

@@ -20,7 +20,7 @@ NO_PARTNER = -1
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Replicas of one kind and role that come and go."""
+    """Replicas of one kind and role, which come and go."""
 
     max_replicas: int
     initial: int = 0

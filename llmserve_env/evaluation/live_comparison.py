@@ -221,7 +221,7 @@ def phase_errors(task: Task, seed: int, real: Side, sim: Side) -> tuple[PhaseErr
 
 
 def stretches(task: Task, seed: int) -> list[tuple[float, tuple[int, int]]]:
-    """(Rate, first and last window) of every stretch of constant expected rate with arrivals."""
+    """(Rate, (first window, first one after it)) of every stretch of constant expected rate with arrivals."""
     rates = schedule(task.workload, seed).total_rps
     per_window = [round(float(rates[min(int(w * task.window_s), len(rates) - 1)]), 6) for w in range(task.steps)]
     found, start = [], 0

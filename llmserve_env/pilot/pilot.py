@@ -54,7 +54,7 @@ class Pilot:
             self.decide()
 
     def stop(self) -> None:
-        """End the loop; a window that is waited for is not decided on."""
+        """End the loop; the window under way is not decided on."""
         self._stopping.set()
 
     @property

@@ -231,7 +231,7 @@ def _mean_tokens(lengths: dict[str, Any]) -> float:
 
 
 def _mean_rps(arrivals: dict[str, Any]) -> float:
-    """The mean rate that `_arrivals` was asked for."""
+    """The mean rate that `_arrivals` was given."""
     match arrivals["kind"]:
         case "on_off":
             return float(arrivals["on_rps"] * arrivals["on_s"] / (arrivals["on_s"] + arrivals["off_s"]))
@@ -245,5 +245,5 @@ def _mean_rps(arrivals: dict[str, Any]) -> float:
 
 
 def _most_gb(profile: str) -> float:
-    """What vLLM takes of the card."""
+    """Memory that vLLM takes of the card, in GB."""
     return UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)

@@ -115,8 +115,8 @@ class Search:
 def smallest(keeps: Callable[[int], bool], limit: int, start: int = 1) -> tuple[int | None, bool]:
     """The smallest count up to `limit` that keeps a promise, and whether the counts tried were monotone.
 
-    Growing steps from `start` bracket the smallest count, bisection finds it, and its two neighbours are verified. If a
-    neighbour contradicts the result, every smaller count is tried instead.
+    Growing steps from `start` bracket the smallest count, bisection finds it, and its two neighbours are verified. If
+    any count that was tried contradicts the result, all counts are tried from 1 upwards instead.
     """
     tried: dict[int, bool] = {}
     low, high = _bracket(lambda count: tried.setdefault(count, keeps(count)), limit, min(max(start, 1), limit))
