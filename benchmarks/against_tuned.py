@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from benchmarks.markdown import markdown_table
 from llmserve_env.evaluation.evaluate import EpisodeResult, evaluate
+from llmserve_env.evaluation.report import mean_text
 from llmserve_env.evaluation.seeds import REPORTED_SEEDS
 from llmserve_env.evaluation.statistics import Summary, summarise
-from llmserve_env.leaderboard.document import cell
 from llmserve_env.tasks.catalog import SUITES, load_task
 
 CONSTANT = "tuned"
@@ -46,7 +46,7 @@ def rows(suite: str) -> list[list[str]]:
         for name in POLICIES[suite]:
             policy = [one for one in results if (one.agent, one.task_id) == (name, task.id)]
             gain = difference(policy, constant)
-            scores = [cell(summarise([one.score for one in side])) for side in (policy, constant)]
+            scores = [mean_text(summarise([one.score for one in side])) for side in (policy, constant)]
             text = f"{gain.mean:+.3f} [{gain.ci95[0]:+.3f}, {gain.ci95[1]:+.3f}]"
             found.append([f"`{task.id}`", f"`{name}`", *scores, text, verdict(gain)])
     return found

@@ -116,14 +116,14 @@ class LLMServeEnv:
         return observation, float(answer["reward"]), observation.done, answer["info"]
 
     def attach(self, session_id: str) -> ServeState:
-        """Go on with a session that was opened elsewhere or before a restart."""
+        """Continue a session that was opened elsewhere or before a restart."""
         self.session_id = session_id
         state = self.state()
         self._step_index = state.step_count
         return state
 
     def state(self) -> ServeState:
-        """Where the episode stands."""
+        """The state of the episode."""
         answer = self._call("GET", "/state", params={"session_id": self._session()})
         state: ServeState = ServeState.model_validate(answer)
         return state
@@ -133,7 +133,7 @@ class LLMServeEnv:
         return GradeReport.model_validate(self._call("POST", "/grader", {"session_id": self._session()}))
 
     def log(self) -> EpisodeLog:
-        """Everything needed to live through the episode again."""
+        """The log, with everything needed to replay the episode."""
         return EpisodeLog.model_validate(self._call("GET", "/log", params={"session_id": self._session()}))
 
     def tasks(self) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def _refusal(path: str, answer: httpx.Response) -> Exception:
 
 
 class LLMServeWSEnv(EnvClient[ServeAction, ServeObservation, ServeState]):
-    """OpenEnv's own client, typed: a session per WebSocket. Async as it is, blocking through `.sync()`."""
+    """OpenEnv's own client, typed: a session per WebSocket. Asynchronous; `.sync()` gives a blocking client."""
 
     def _step_payload(self, action: ServeAction | Mapping[str, Any]) -> dict[str, Any]:
         payload: dict[str, Any] = checked_action(action).model_dump(exclude_unset=True)

@@ -1,4 +1,4 @@
-"""JSON from files that somebody else may have written: what is wrong with one is an error that names it."""
+"""JSON from files that somebody else may have written; every defect is an error that names the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MAX_BYTES = 200_000_000
 def read_json(path: Path, what: str, error_kind: type[LLMServeError]) -> Any:
     """The content of a file that should hold `what`; an error of this kind if it cannot be read as JSON.
 
-    Beside syntax, that is text in another encoding, brackets deeper than the stack and numbers of thousands of digits.
+    Besides bad syntax, these are text in another encoding, nesting deeper than the stack, and numbers of thousands of
+    digits.
     """
     try:
         if path.stat().st_size > MAX_BYTES:

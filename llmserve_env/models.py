@@ -45,7 +45,7 @@ else:
 
 
 class KnobAction(Action):
-    """What every action does with its knobs, whichever they are."""
+    """The part of every action that does not depend on which knobs there are."""
 
     model_config = ConfigDict(
         populate_by_name=True,
@@ -153,7 +153,7 @@ class ServeObservation(Observation):
 
 
 class ServeState(State):
-    """Where an episode stands."""
+    """The state of an episode."""
 
     episode_id: str | None = Field(default=None, description="id of the episode; over HTTP the session id")
     step_count: Count = Field(default=0, description="windows served since reset")
@@ -169,7 +169,7 @@ class ServeState(State):
 
 
 class WireModel(BaseModel):
-    """Base of our own wire types: unknown fields are refused."""
+    """Base of this package's wire types: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -204,7 +204,7 @@ class WorkloadState(WireModel):
 
 
 class EpisodeLog(WireModel):
-    """An episode as causes; grading replays them, so the rewards are a claim that is checked."""
+    """The seed and actions that determine an episode. Grading replays them, and checks the rewards that it claims."""
 
     task_id: str = Field(max_length=200)
     task_version: int = Field(ge=1)

@@ -42,15 +42,15 @@ class RequestOutcomes:
     tier: Array
     """Precision of the replica that produced the first token."""
     ending: Array
-    """An `Ending`."""
+    """How each request stands, as an `Ending`."""
     age_ms: Array
-    """From the arrival to the end of the episode."""
+    """Time from the arrival to the end of the episode."""
     ttft_ms: Array
     """Infinite for a request that was lost before its first token; NaN for one that still waits."""
     tpot_ms: Array
     """Time per output token after the first; NaN unless the request finished with at least two tokens."""
     e2e_ms: Array
-    """From the arrival to the last token; infinite for a lost request, NaN for one under way."""
+    """Time from the arrival to the last token; infinite for a lost request, NaN for one under way."""
     ttft_slo_ms: Array
     """What the request was promised; infinite without a promise. The next two likewise."""
     tpot_slo_ms: Array
@@ -70,7 +70,7 @@ class RequestOutcomes:
 
     @property
     def is_lost(self) -> Array:
-        """Rejected or abandoned."""
+        """Whether each request was rejected or abandoned."""
         return np.asarray((self.ending == Ending.REJECTED) | (self.ending == Ending.ABANDONED))
 
     def slo_ms(self, latency: LatencyName) -> Array:
@@ -129,7 +129,7 @@ class RequestFigures:
         return self.num_rejected + self.num_abandoned
 
     def as_dict(self) -> dict[str, float | None]:
-        """Flat, for JSON: a latency that no number can say (the request of that rank was lost) is None."""
+        """Flat, for JSON: an infinite latency (the request of that rank was lost) is None."""
         counts = ("requests", "finished", "under_way", "rejected", "abandoned", "lost")
         found: dict[str, float | None] = {name: getattr(self, f"num_{name}") for name in counts}
         for latency in LATENCIES:
@@ -149,7 +149,7 @@ def percentile_ms(sorted_ms: Array, percent: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestSample:
-    """What figures need of an episode's requests; small enough to keep for every episode of an evaluation."""
+    """The part of an episode's requests that figures need; small enough to keep for every episode of an evaluation."""
 
     endings: tuple[int, ...]
     """Requests per `Ending`."""

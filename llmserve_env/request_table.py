@@ -37,7 +37,7 @@ class RequestTable:
     tenant: Array
     ttft_slo_ps: Array
     patience_ps: Array
-    """How long the client waits for a first token; NEVER_PS for ever."""
+    """How long the client waits for a first token; NEVER_PS means forever."""
     acceptance: Array
     """Probability that a draft token is accepted."""
     prefix_id: Array

@@ -1,4 +1,4 @@
-"""Units of the house: integer picoseconds inside the engine, milliseconds and decimal gigabytes at its borders."""
+"""The package's units: integer picoseconds inside the engine, milliseconds and decimal gigabytes outside it."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import numpy as np
 from llmserve_env.agents.plans import Plans
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knobs import named
-from llmserve_env.engine.layout import ABANDONED, FINISHED, PROGRESS_DTYPE, REJECTED
-from llmserve_env.engine.state import MUTABLE_FIELDS
+from llmserve_env.engine.layout import ABANDONED, FINISHED, REJECTED
+from llmserve_env.engine.state import MUTABLE_FIELDS, pending_progress
 from llmserve_env.env.episode_batch import EpisodeBatch
 
 _PER_REQUEST = ("progress", "requests")
@@ -21,10 +21,10 @@ def _rows_as_bytes(array: Array) -> Array:
 
 
 class Branches(EpisodeBatch):
-    """Slots that are set to the present of another batch's episode, then advance on their own."""
+    """Slots that start from the present state of another batch's episode and then advance independently."""
 
     def split_off(self, source: EpisodeBatch, index: int, until_ps: int) -> None:
-        """Make every slot the present of episode `index`, with its own traffic up to `until_ps`."""
+        """Set every slot to the present state of episode `index`, with that episode's traffic up to `until_ps`."""
         self.engine.make_room(source.engine.max_requests)
         mine, theirs = self.engine.state, source.engine.state
         for name in _WHOLE:
@@ -47,18 +47,18 @@ class Branches(EpisodeBatch):
         alive = np.flatnonzero(~is_over)
         first = min(int(alive[0]) if len(alive) else arrived, int(environment["judge_cursor"]))
         arrivals = state.requests["arrival_at_ps"][index, arrived:total]
-        # One more than the horizon needs: the engine looks at the next arrival before it waits for it.
+        # One more than the horizon needs, because the engine looks one arrival ahead.
         return first, min(arrived + int(np.searchsorted(arrivals, until_ps)) + 1, total)
 
     def replace_future(self, slots: slice, coming: Array) -> None:
-        """Let these request records arrive in the slots, instead of what really comes."""
+        """Let these request records arrive in the slots, instead of the episode's own future traffic."""
         state = self.engine.state
         arrived = int(state.environment["next_arrival"][0])
         self.engine.make_room(arrived + len(coming))
         state = self.engine.state
         rows = slice(arrived, arrived + len(coming))
         _rows_as_bytes(state.requests)[slots, rows] = _rows_as_bytes(coming)
-        _rows_as_bytes(state.progress)[slots, rows] = _rows_as_bytes(_PENDING)
+        _rows_as_bytes(state.progress)[slots, rows] = _rows_as_bytes(pending_progress())
         state.environment["num_requests"][slots] = arrived + len(coming)
 
     def mean_reward(self, plans: Plans, used: float) -> Array:
@@ -69,15 +69,3 @@ class Branches(EpisodeBatch):
             total += self.terms["reward"]
             in_use = self.metrics["kv_cache_occupancy"] * named(self.knobs)["kv_budget_fraction"]
         return total / len(plans.knobs)
-
-
-def _pending() -> Array:
-    row = np.zeros(1, PROGRESS_DTYPE)
-    for name in ("first_token_at_ps", "finished_at_ps", "last_token_at_ps", "handoff_at_ps", "next", "previous"):
-        row[name] = -1
-    row["is_fresh"] = 1
-    return row
-
-
-_PENDING = _pending()
-"""Progress of a request that has not arrived."""

@@ -65,7 +65,7 @@ class VllmDefaultsAgent(ConstantAgent):
 
 
 def vllm_default_knobs(task: Task) -> Array:
-    """VLLM's batch limits as knobs, as far as the task's deployment lets them go; the other knobs are off."""
+    """The batch limits of vLLM as knobs, as far as the task's deployment allows them; the other knobs are off."""
     limits = vllm_defaults(load_profile(task.deployment.profile).gpu)
     wanted = {"batch_cap": limits.max_num_seqs, "token_budget": limits.max_num_batched_tokens}
     knobs = task.default_knobs

@@ -1,6 +1,6 @@
 """A forecast an operator could make: the workload's description, and what has arrived so far.
 
-Hypothetical episodes are drawn from the description with seeds of the forecaster's own. Those whose expected rates
+Hypothetical episodes are drawn from the description with the forecaster's own seeds. Those whose expected rates
 explain the latest arrivals best stand for the future. The true traffic of the episode is never read.
 """
 

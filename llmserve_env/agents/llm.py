@@ -25,7 +25,7 @@ from llmserve_env.tasks.task import Task
 MAX_CALLS_AT_ONCE = 16
 MAX_QUOTED = 200
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-"""Before a busy API is asked again, unless it names a time; the pause doubles."""
+"""First and longest pause before a busy API is asked again; the pause doubles, unless the API names a time."""
 
 
 class ModelCallError(AgentError):
@@ -41,7 +41,7 @@ class _Player:
 
 
 class LlmAgent:
-    """Asks the model at temperature 0 for the knobs to change; an answer that is no action is counted."""
+    """Asks the model at temperature 0 for the knobs to change; an answer that is not an action is counted."""
 
     name = "llm"
 
@@ -88,7 +88,7 @@ class LlmAgent:
             return np.array(list(pool.map(lambda i: self._decide(view, i), range(len(self._players)))))
 
     def _decide(self, view: AgentView, index: int) -> Array:
-        """The knobs after the model's answer: its changes, or none if the answer is no action."""
+        """The knobs after the model's answer: its changes, or none if the answer is not an action."""
         usage, current = self._players[index].usage, view.knobs[index]
         answer = self._ask(view.task, self._players[index])
         try:
@@ -104,14 +104,14 @@ class LlmAgent:
         return knobs
 
     def _check_share(self, task: Task, usage: LlmUsage) -> None:
-        """Fail the episode once too many of its answers are no actions: the score would be that of other knobs."""
+        """Fail the episode once too many of its answers are not actions: its score would not be the model's."""
         questions = ceil(task.steps / self.settings.decide_every)
         allowed = self.settings.max_unusable_share * questions
         if usage.unparsable > allowed:
             raise AgentError(
-                f"{self.settings.model}: {usage.unparsable} of {usage.calls} answers on {task.id} were no actions; at "
-                f"most {self.settings.max_unusable_share:.0%} of the episode's {questions} may be, so there is no "
-                f"score. The last one: {usage.problems[-1]}"
+                f"{self.settings.model}: {usage.unparsable} of {usage.calls} answers on {task.id} were not actions; at "
+                f"most {self.settings.max_unusable_share:.0%} of the episode's {questions} may be unusable, so there "
+                f"is no score. The last one: {usage.problems[-1]}"
             )
 
     def _ask(self, task: Task, player: _Player) -> str | None:
@@ -126,7 +126,7 @@ class LlmAgent:
         return answer
 
     def _completion(self, task: Task, player: _Player, repeats: int) -> Any:
-        """The API's reply; a busy API is asked so many times again."""
+        """The API's reply; a busy API is asked again up to `repeats` times."""
         for i in range(repeats + 1):
             try:
                 return self._client.chat.completions.create(
@@ -151,7 +151,7 @@ class LlmAgent:
         return ModelCallError(f"{self.settings.model} did not answer: {error}")
 
     def _form(self, task: Task) -> dict[str, Any]:
-        """How the answer is asked for."""
+        """The options of a request that ask for the answer in the configured form."""
         match self.settings.answers:
             case "json":
                 schema = {"name": "serve_action", "strict": True, "schema": action_schema(task)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-KEY_VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "API_KEY")
 HUGGING_FACE_URL = "https://router.huggingface.co/v1"
 """The OpenAI-compatible API that takes Hugging Face's tokens."""
 MISSING = (

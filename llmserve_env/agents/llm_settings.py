@@ -74,7 +74,7 @@ class LlmUsage:
     decisions: int = 0
     """Answers that were actions."""
     unparsable: int = 0
-    """Answers that were not: they changed nothing."""
+    """Answers that were not actions, and changed nothing."""
     calls_without_usage: int = 0
     """Calls whose tokens the API did not report, or not believably: they are not in the sums below."""
     prompt_tokens: int = 0

@@ -58,11 +58,11 @@ class PlannerAgent:
 
     @property
     def is_attached(self) -> bool:
-        """Whether the copies are there."""
+        """Whether the copies have been made."""
         return self._branches is not None
 
     def detach(self) -> None:
-        """Give the copies back, which take as much memory as so many episodes; `attach` makes others."""
+        """Free the copies, which take as much memory as that many episodes; `attach` makes new ones."""
         self._batch = self._branches = None
 
     def num_copies(self, task: Task) -> int:

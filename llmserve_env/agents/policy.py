@@ -52,7 +52,7 @@ def policy_folder_for(task: Task) -> Path:
 
 
 def generalist_folder_for(task: Task) -> Path:
-    """The newest generalist's, except for a task of which an older one has learned this version.
+    """The folder of the newest generalist, unless an older one was trained on this version of the task.
 
     The number in the folder's name is a version of the tasks it was trained on, which says nothing about others.
     """
@@ -88,7 +88,7 @@ class PolicyNetwork:
         return np.array([self._choose(row, knobs) for row, knobs in zip(features, current, strict=True)])
 
     def _choose(self, row: Array, current: Array) -> Array:
-        # One row at a time in double precision: a batched product rounds by batch size, and could turn a near tie.
+        # One row at a time in double precision: a batched product rounds by batch size, and could flip a near tie.
         hidden = row.astype(np.float64)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(weight @ hidden + bias)
@@ -108,7 +108,7 @@ def _read_card(path: Path) -> dict[str, Any]:
     """The card of a policy, with the fields that playing it needs."""
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
-        # Taken apart as playing takes it apart, so that what is missing shows here.
+        # Read as playing reads it, so that a missing field is reported here.
         {str(task): int(version) for task, version in card["tasks"].items()}
         [str(name) for name in card["features"]]
         is_sound = isinstance(card["environment_version"], str) and all(

@@ -69,7 +69,7 @@ class OwnPolicyAgent(PpoAgent):
 
 
 class GeneralistAgent(PpoAgent):
-    """One policy for every task, also those it was not trained on."""
+    """One policy for every task, including those it was not trained on."""
 
     name = "ppo_generalist"
 

@@ -22,9 +22,9 @@ SHOWN_TIERS = ("FP16", "INT8", "INT4")
 NUM_CLASSES = 3
 """Classes told apart, most urgent first; further ones are left out, as in the observation."""
 NO_SLO_MS = 60_000.0
-"""Stands for a class without a promise."""
+"""In place of the SLO of a class without a promise."""
 DECODE_BATCH, DECODE_CONTEXT, PREFILL_TOKENS = 64, 512, 512
-"""The two iterations by which the speed of a GPU is told."""
+"""The two iterations whose times describe the speed of a GPU."""
 USUAL_KNOBS = tuple(knob for knob in KNOBS if not knob.is_optional)
 
 

@@ -59,7 +59,7 @@ class WindowBook:
         self._events, self.num_requests = [], 0
 
     def forget_requests(self) -> None:
-        """Make room again after all requests are over; averages over windows stay."""
+        """Forget all requests, which must be over; averages over windows are kept."""
         fresh = pristine_state(self._fleet, self._state.requests.shape[1])
         self._state = self._state._replace(requests=fresh.requests, progress=fresh.progress)
         self._state.environment[0]["next_arrival"] = 0
@@ -141,7 +141,7 @@ class WindowBook:
         Args:
             now_ps: end of the window.
             tier: precision of the answers that began in it.
-            counts: counters that events do not tell (fields of `WINDOW_DTYPE`).
+            counts: counters that do not follow from events (fields of `WINDOW_DTYPE`).
             gauges: metrics that only the backend can read (fields of `METRICS_DTYPE`).
         """
         events = self._take_events()

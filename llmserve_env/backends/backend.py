@@ -29,7 +29,7 @@ class ServingBackend(Protocol):
     stopped: str | None
     """Why nothing more can be served before the task's last step; None while the backend can go on."""
     window_budget_usd: float | None
-    """Dollars per window that count as full cost, where requests are billed per token; None where GPU time is."""
+    """Dollars per window that count as full cost, where requests are billed per token; None if GPU time is billed."""
 
     @property
     def fixed_knobs(self) -> Collection[str]:
@@ -52,4 +52,4 @@ class ServingBackend(Protocol):
         """What this backend adds to the observation's metadata."""
 
     def close(self, reason: str | None = None) -> None:
-        """Cancel what is under way and release the engine; a reason ends the episode. Records stay readable."""
+        """Cancel what is under way and release the engine. A reason ends the episode; records stay readable."""

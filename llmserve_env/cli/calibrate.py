@@ -1,4 +1,4 @@
-"""Make a latency profile and a host of a live vLLM server: probe it, record every iteration, fit both clocks apart.
+"""Make a latency profile and a host of a live vLLM server: probe it, record iterations, fit each clock separately.
 
 The profile is the device's time, the host that of the CPU beside it (docs/profiles.md); the host is written next to the
 profile, as NAME.host.json. The server must run our scheduler, as `llmserve real start` starts it.

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "--host",
         type=Path,
         metavar="HOST.json",
-        help="the host beside it (default: what `calibrate` wrote)",
+        help="host beside the profile (default: the one that `calibrate` wrote)",
     )
     parser.add_argument("--task", default="tiny_server", metavar="NAME", help="id or YAML file (default: tiny_server)")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of consecutive seeds (default: 1)")
     parser.add_argument(
-        "--agent", default="default_knobs", metavar="NAME", help="who plays on both (default: default_knobs)"
+        "--agent", default="default_knobs", metavar="NAME", help="agent that plays on both (default: default_knobs)"
     )
     parser.add_argument("--steps", type=int, metavar="N", help="windows to play (default: the task's number of steps)")
     parser.add_argument("--windows", action="store_true", help="print every window")

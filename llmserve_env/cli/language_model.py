@@ -35,7 +35,7 @@ def add_llm_arguments(parser: Any, *, decide_every: int = 1, base_url: bool = Tr
         "--max-unusable-share",
         type=float,
         metavar="SHARE",
-        help="of answers that are no actions, beyond which an episode fails without a score (default: 0.2)",
+        help="share of unusable answers beyond which an episode fails without a score (default: 0.2)",
     )
 
 

@@ -35,10 +35,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--windows", type=int, metavar="N", help="stop after so many windows (default: never)")
     parser.set_defaults(run=run_pilot)
     commands = parser.add_subparsers(dest="pilot_command", metavar="COMMAND")
-    shadow = commands.add_parser("replay", help="what a pilot would have done with a recorded log, and saved")
+    shadow = commands.add_parser("replay", help="show what a pilot would have done with a recorded log, and saved")
     shadow.add_argument("log", type=Path, metavar="LOG", help="file that `llmserve pilot --log` wrote")
     add_policy_arguments(shadow)
-    shadow.add_argument("--seed", type=int, default=0, help="of the requests drawn from the log (default: 0)")
+    shadow.add_argument("--seed", type=int, default=0, help="seed of the requests drawn from the log (default: 0)")
     shadow.add_argument("--json", action="store_true")
     shadow.set_defaults(run=run_replay)
 
@@ -74,7 +74,7 @@ def run_pilot(args: argparse.Namespace) -> int:
     pilot = Pilot(task, policy, link, bounds, dry_run=args.dry_run, replicas=args.replicas)
     exporter = Exporter(PilotMetrics(pilot), host, port)
     log = DecisionLog(args.log) if args.log else None
-    # What is said has been written down before.
+    # A decision is written to the log before it is printed.
     pilot.listeners += ([log.record] if log else []) + [_say]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,15 +14,19 @@ from llmserve_env.errors import ProfileError
 def add_compose(commands: Any) -> None:
     """Add `compose`."""
     parser = commands.add_parser("compose", help="make the profile of any model on any card with published timings")
-    parser.add_argument("--gpu", required=True, help="such as h100-80gb; `llmserve profile list` names them")
+    parser.add_argument("--gpu", required=True, help="a card such as h100-80gb; `llmserve profile list` names them")
     parser.add_argument("--model", required=True, help="a known name, a config.json, or the folder that holds one")
     parser.add_argument("--weights", nargs="+", default=["fp16"], metavar="TIER", help="fp16, fp8, int4, fp4")
     parser.add_argument("--kv-cache", default="fp16", metavar="PRECISION", help="fp16 or fp8")
     for name in ("tensor", "pipeline", "expert"):
         parser.add_argument(f"--{name}-parallel", type=int, default=1, metavar="N")
     parser.add_argument("--data-parallel-attention", type=int, default=1, metavar="N")
-    parser.add_argument("--token-budget", type=int, default=8192, help="for the memory account (default: 8192)")
-    parser.add_argument("--max-running", type=int, default=256, help="for the memory account (default: 256)")
+    parser.add_argument(
+        "--token-budget", type=int, default=8192, help="token budget for the memory account (default: 8192)"
+    )
+    parser.add_argument(
+        "--max-running", type=int, default=256, help="largest batch for the memory account (default: 256)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write it to (default: only show it)")
     parser.set_defaults(run=run_compose)
 

@@ -1,4 +1,4 @@
-"""Write one self-contained page about a task: traffic, cheapest fleet, configuration, what it stands, vLLM flags."""
+"""Write one self-contained page about a task: traffic, cheapest fleet, configuration, sensitivity and vLLM flags."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Not what httpx and its kin say of every request: thousands for a policy service or a language model."""
+    """False for what HTTP clients log about every request: thousands for a policy service or a language model."""
     return not record.getMessage().startswith("HTTP Request:")
 
 
@@ -54,7 +54,7 @@ def script(
 
 
 def named_tasks(given: str | None, file: str | None = None, suite: str | None = None) -> tuple[Task, ...]:
-    """The tasks that a command names: with `--task` or `--suite`, or by a file of one's own where it takes one.
+    """The tasks that a command names: with `--task` or `--suite`, or by the file of a task of your own.
 
     `all`, or nothing, is the core suite; otherwise `--task` holds ids, numbers or files separated by commas.
     """
@@ -74,16 +74,16 @@ def named_tasks(given: str | None, file: str | None = None, suite: str | None = 
 
 
 def add_answer_arguments(parser: Any) -> None:
-    """How an answer about a fleet is found and verified; `protocol_of` reads them, alike for every command."""
+    """Options for finding and verifying an answer about a fleet; `protocol_of` reads them for every command."""
     parser.add_argument(
         "--target",
         type=float,
         default=0.95,
         metavar="SHARE",
-        help="of requests within the limits of their class, where the class names none (default: 0.95)",
+        help="share of requests that must be within a limit, for classes that name none (default: 0.95)",
     )
     parser.add_argument(
-        "--confidence", type=float, default=0.95, metavar="SHARE", help="of an accepted fleet (default: 0.95)"
+        "--confidence", type=float, default=0.95, metavar="SHARE", help="required to accept a fleet (default: 0.95)"
     )
     parser.add_argument("--max-replicas", type=int, default=64, metavar="N", help="largest fleet (default: 64)")
     parser.add_argument("--profile", nargs="+", metavar="NAME", help="GPUs to choose from (default: the task's)")

@@ -65,7 +65,7 @@ def run_submit(args: argparse.Namespace) -> int:
 
 
 def _in_its_own_words(name: str, agent: object) -> str:
-    """What a shipped agent says of itself in lists, otherwise the first line of its class's docstring."""
+    """How the registry describes a shipped agent; for any other, the first line of its class's docstring."""
     from llmserve_env.agents.registry import AGENTS, current_name
 
     entry = AGENTS.get(current_name(name))

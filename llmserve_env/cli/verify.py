@@ -32,8 +32,8 @@ def add_parser(subparsers: Any) -> None:
 def run_verify(args: argparse.Namespace) -> int:
     """Replay every file; status 2 if one does not fit."""
     from llmserve_env.errors import LLMServeError
+    from llmserve_env.evaluation.report import mean_text
     from llmserve_env.evaluation.statistics import summarise
-    from llmserve_env.leaderboard.document import cell
     from llmserve_env.leaderboard.submission import read_submission
     from llmserve_env.leaderboard.verifying import verify
 
@@ -49,20 +49,20 @@ def run_verify(args: argparse.Namespace) -> int:
             agent = verified.submission.agent
             print(f"{path}: verified, {agent.name} on the {verified.submission.suite} suite")
             for task, scores in verified.scores.items():
-                print(f"  {task:<26}{cell(summarise(scores))}  ({len(scores)} episodes)")
+                print(f"  {task:<26}{mean_text(summarise(scores))}  ({len(scores)} episodes)")
             if args.agent:
                 refused += not _plays_the_same(args, verified, runner)
     return USER_ERROR if refused else 0
 
 
 def _plays_the_same(args: argparse.Namespace, verified: Verified, runner: Runner) -> bool:
+    from llmserve_env.evaluation.report import mean_text
     from llmserve_env.evaluation.statistics import summarise
     from llmserve_env.leaderboard.again import played_again
-    from llmserve_env.leaderboard.document import cell
 
     options = agent_options(args, args.agent)
     again = played_again(verified.submission, args.agent, args.fresh_seed_start, runner, **options)
     print(f"  {args.agent} chose the same actions in {again.num_same} of {again.num_episodes} episodes")
     for task, scores in again.fresh_scores.items():
-        print(f"  {task:<26}{cell(summarise(scores))}  on fresh seeds from {args.fresh_seed_start}")
+        print(f"  {task:<26}{mean_text(summarise(scores))}  on fresh seeds from {args.fresh_seed_start}")
     return again.num_same == again.num_episodes

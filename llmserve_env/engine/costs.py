@@ -60,7 +60,7 @@ class DraftCosts:
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Time that the host takes for a batch: a constant, and a part per sequence."""
+    """Host time for one batch: a constant plus a part per sequence."""
 
     base_ps: int = 0
     per_sequence_ps: int = 0
@@ -71,7 +71,7 @@ NO_TIME = HostTime()
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """What the CPU beside a GPU takes. It belongs to the machine, not to the GPU; the default takes no time."""
+    """Time spent by the CPU beside a GPU. It is a property of the machine, not of the GPU; by default it is zero."""
 
     front_end_ps: int = 0
     """From a client's call until the scheduler can see the request."""
@@ -80,19 +80,19 @@ class HostCosts:
     full_graph: HostTime = NO_TIME
     """Scheduling and launching an iteration of decodes alone, within the largest captured graph."""
     piecewise_graph: HostTime = NO_TIME
-    """The same for an iteration with prefill tokens, within the largest captured graph."""
+    """Scheduling and launching an iteration with prefill tokens, within the largest captured graph."""
     no_graph: HostTime = NO_TIME
-    """The same above the largest captured graph: every kernel is launched by itself."""
+    """Scheduling and launching an iteration above the largest captured graph, kernel by kernel."""
     per_admission_ps: int = 0
-    """On top of that, for every request that an iteration admits."""
+    """Added to these times for every request that the iteration admits."""
     output: HostTime = NO_TIME
-    """Taking the output of an iteration in."""
+    """Processing the output of an iteration."""
     sampling: HostTime = NO_TIME
     """GPU time that an engine adds to the model's: sampling, and preparing its inputs on the GPU."""
 
 
 NO_HOST = HostCosts()
-"""A host that takes no time: the GPU alone decides."""
+"""A host that takes no time, so that the GPU alone sets the pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class GpuCosts:
     tiers: Mapping[int, TierCosts] = field(hash=False)
     """By the number of the tier (`engine.tiers`); replicas start with the first one."""
     draft: DraftCosts | None
-    """None where no draft model is known: nothing is speculated then."""
+    """None if no draft model is known; speculation is then off."""
     memory_bytes: int
     kv_bytes_per_token: int
     activation_bytes_per_token: int
@@ -122,5 +122,5 @@ class GpuCosts:
         return 0 if self.draft is None else self.draft.weight_bytes
 
     def serving(self, tier: int) -> GpuCosts:
-        """With this tier alone, so that replicas start with it instead of loading it first."""
+        """These costs with this tier alone, so that replicas start with it instead of loading it first."""
         return replace(self, tiers={tier: self.tiers[tier]})

@@ -15,7 +15,7 @@ MAX_TOKEN_BUDGET = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What an operator fixes at launch. The serving knobs move within it."""
+    """What an operator fixes at launch; the serving knobs move within these limits."""
 
     costs: GpuCosts
     num_replicas: int = 1
@@ -51,7 +51,7 @@ class Deployment:
     pools: tuple[Pool, ...] = ()
     """A fleet that changes; `num_replicas` then counts the replicas of all pools."""
     affinity_slack: int = -1
-    """How much more load than the least loaded replica the home of a session may have; -1 sends no request home."""
+    """How much more load than the least loaded replica a session's home may have and still be chosen; -1: no homes."""
     num_blocks_override: int | None = None
     """Usable KV blocks at a budget of 1.0, when known; otherwise they follow from memory."""
 

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Everything that changes while an engine runs; restoring it equals never having stopped."""
+    """Everything that changes while an engine runs; a restored engine continues as if it had never been interrupted."""
 
     arrays: tuple[Array, ...]
 
@@ -50,18 +50,18 @@ class EngineSnapshot:
 
 T = TypeVar("T")
 MAX_SHARED = 32
-"""Deployments whose arrays are kept; a large fleet's take megabytes."""
+"""Deployments whose arrays are cached; those of a large fleet take megabytes."""
 
 
 class _PerDeployment(Generic[T]):
-    """Arrays that every batch of a deployment only reads, made once: all episodes of a task share its deployment."""
+    """Read-only arrays of a deployment, made once and shared by all batches that run it."""
 
     def __init__(self, make: Callable[..., T]) -> None:
         self._make, self._lock = make, threading.Lock()
         self._kept: OrderedDict[tuple[int, int], tuple[Deployment, T]] = OrderedDict()
 
     def __call__(self, deployment: Deployment, detail: int) -> T:
-        # By identity, because comparing all cost curves would take longer than the arrays save.
+        # Keyed by identity, because comparing all cost curves would take longer than sharing the arrays saves.
         key = (id(deployment), detail)
         with self._lock:
             kept, found = self._kept.pop(key, (None, None))
@@ -79,7 +79,7 @@ shared_pristine_state = _PerDeployment(pristine_state)
 
 @cache
 def announce_compilation() -> None:
-    """Warn once, in advance, that the first run of this version compiles its kernels."""
+    """Warn once, before it happens, that the first run of this version compiles its kernels."""
     if not is_compiled(advance):
         _log.warning("compiling the simulator's kernels: about fifteen seconds, once per version and machine")
 
@@ -114,7 +114,7 @@ class EngineBatch:
         return int(self.state.progress.shape[1])
 
     def make_room(self, num_requests: int) -> None:
-        """Let every environment hold tables of this many requests, keeping what is under way."""
+        """Grow the arrays to this many requests per environment; running episodes are unaffected."""
         held = self.max_requests
         if num_requests <= held:
             return
@@ -125,13 +125,13 @@ class EngineBatch:
         self._pristine = shared_pristine_state(self.deployment, num_requests)
 
     def load(self, index: int, requests: RequestTable, seed: int, script: FleetScript | None = None) -> None:
-        """Put environment `index` at time zero with these requests to come, and what the world does to the fleet."""
+        """Start environment `index` at time zero with these requests and, for a changing fleet, this script."""
         load_requests(self.state, index, self._pristine, self.deployment, requests, seed)
         if script is not None:
             load_script(self.state, index, script)
 
     def append(self, index: int, rows: Array) -> None:
-        """Let environment `index` have more requests to come: records in order of arrival, after those it has."""
+        """Append request records to environment `index`: ordered by arrival, and later than those it has."""
         environment, requests = self.state.environment[index], self.state.requests[index]
         held = int(environment["num_requests"])
         if held + len(rows) > len(requests):
@@ -145,7 +145,7 @@ class EngineBatch:
         environment["num_requests"] = held + len(rows)
 
     def order(self, index: int, orders: FleetOrders) -> None:
-        """What the next windows of environment `index` ask of each pool."""
+        """Set what the next windows of environment `index` order from each pool."""
         self.state.pools[index]["serving_order"] = orders.serving
         self.state.pools[index]["asleep_order"] = orders.asleep
 
@@ -181,11 +181,11 @@ class EngineBatch:
         return sum(array.nbytes for array in self.state)
 
     def snapshot(self) -> EngineSnapshot:
-        """A copy to come back to."""
+        """A copy of the present state, for `restore`."""
         return EngineSnapshot(tuple(bytes_of(getattr(self.state, name)).copy() for name in MUTABLE_FIELDS))
 
     def restore(self, snapshot: EngineSnapshot) -> None:
-        """Go back to a snapshot of this batch."""
+        """Return to a snapshot that was taken from this batch."""
         for name, array in zip(MUTABLE_FIELDS, snapshot.arrays, strict=True):
             bytes_of(getattr(self.state, name))[...] = array
 

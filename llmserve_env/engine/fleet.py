@@ -20,22 +20,22 @@ NO_PARTNER = -1
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Replicas of one kind and role that come and go."""
+    """Replicas of one kind and role, which come and go."""
 
     max_replicas: int
     initial: int = 0
     """Replicas that serve at the start of an episode."""
     role: Role = "any"
     wake_ps: int = 0
-    """From asleep to serving."""
+    """Time from asleep to serving."""
     drain_limit_ps: int = 0
-    """How long a replica that is sent away may go on with its requests before they are handed over."""
+    """How long a draining replica may continue with its requests before they are handed over."""
     notice_ps: int = 0
-    """Between the news that a replica is taken away and its end."""
+    """Time between the notice that a replica will be reclaimed and its end."""
     partner: int = NO_PARTNER
-    """The pool whose replicas may change into this one's."""
+    """The pool whose replicas can be converted into replicas of this one."""
     flip_ps: int = 0
-    """How long such a change takes."""
+    """How long such a conversion takes."""
 
     def __post_init__(self) -> None:
         checks = (
@@ -94,17 +94,17 @@ POOL_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class FleetScript:
-    """What the world does in one episode, whatever is ordered."""
+    """The external events of one episode, which no order can change."""
 
     launch_delays_ps: Array
-    """[pool, launch]: how long each launch takes; negative for one that fails after so long."""
+    """[pool, launch]: how long each launch takes; negative for one that fails after that time."""
     capacity: Array = field(default_factory=lambda: np.zeros(0, CAPACITY_DTYPE))
     """Changes of the number of replicas that a pool may have, ordered by (time, pool)."""
     initial: tuple[int, ...] | None = None
-    """Replicas of each pool that serve at the start, if not as many as the pools say."""
+    """Replicas of each pool that serve at the start; None for the `initial` of each pool."""
 
     def check(self, num_pools: int) -> None:
-        """ValueError unless the script fits so many pools."""
+        """Raise a ValueError unless the script fits this many pools."""
         shape = self.launch_delays_ps.shape
         if len(shape) != 2 or shape[0] != num_pools or shape[1] < 1:
             raise ValueError(f"launch_delays_ps must be [{num_pools} pools, at least 1 launch]; got shape {shape}")
@@ -121,7 +121,7 @@ class FleetScript:
 
 @dataclass(frozen=True, slots=True)
 class FleetOrders:
-    """How many replicas of each pool shall serve, and how many sleep, in the next window."""
+    """How many replicas of each pool should serve, and how many should sleep, in the next window."""
 
     serving: tuple[int, ...]
     asleep: tuple[int, ...]
@@ -144,7 +144,7 @@ def fill_pools(rows: Array, replicas: Array, pools: tuple[Pool, ...]) -> None:
 
 
 def start_with(rows: Array, replicas: Array, initial: tuple[int, ...]) -> None:
-    """Let the first so many replicas of each pool serve at the start."""
+    """Set how many replicas of each pool, counted from its first, serve at the start."""
     for row, count in zip(rows, initial, strict=True):
         size = int(row["stop"] - row["first"])
         if not 0 <= count <= size:
@@ -156,7 +156,7 @@ def start_with(rows: Array, replicas: Array, initial: tuple[int, ...]) -> None:
 
 
 def load_script(state: EngineState, index: int, script: FleetScript) -> None:
-    """Write what the world does into the arrays of one environment, which is at time zero."""
+    """Write a script into the arrays of one environment, which is at time zero."""
     script.check(state.launch_delays.shape[1])
     state.launch_delays[index] = script.launch_delays_ps
     state.capacity[index, : len(script.capacity)] = script.capacity

@@ -31,14 +31,14 @@ class Knob:
     """Position in the knob matrix."""
     kind: Kind
     default: float | None
-    """Value of a freshly started engine; None where the deployment says it (`limit_field`)."""
+    """Value of a freshly started engine; None where the deployment decides it (`limit_field`)."""
     low: float
     high: float
     levels: tuple[float, ...]
     """Values that the discrete action space offers."""
     meaning: str
     short: str
-    """What a heading in a report calls it."""
+    """Name in the headings of reports."""
     alias: str | None = None
     """Second name that the wire accepts."""
     scale: Scale = "linear"
@@ -119,7 +119,7 @@ class Knob:
         return math.isnan(value) or (value in self.levels if self.kind == "tier" else value <= self.high)
 
     def _refusal(self, value: object) -> InvalidActionError:
-        # Python does not print integers of thousands of digits.
+        # Python refuses to print integers of thousands of digits.
         is_long = isinstance(value, int) and value.bit_length() > MAX_SHOWN
         shown = "a far larger integer" if is_long else repr(value)
         shown = shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
@@ -134,7 +134,7 @@ _WIRE: dict[Kind, Callable[[float], Any]] = {"int": int, "float": float, "bool":
 
 
 def knob(default: Any, *, kind: Kind, **row: Any) -> Any:
-    """A field of the table; what a flag or a tier has in common with all others of its kind is filled in."""
+    """A field of the table; `kind` fills in what all flags, or all tiers, have in common."""
     if kind in ("bool", "tier"):
         choices = range(2 if kind == "bool" else len(TIER_NAMES))
         row |= {"low": 0, "high": choices[-1], "levels": tuple(choices)}

@@ -114,7 +114,7 @@ KNOB = {row.name: row for row in KNOBS}
 KNOBS_DTYPE = np.dtype([(name, "f8") for name in NAMES])
 """A row of the knob matrix as a record."""
 ENGINE_FIELDS = tuple((row.name, "f8" if row.kind == "float" else "i8") for row in KNOBS)
-"""The knobs in the engine's own record, as whole numbers where they are ones."""
+"""The knobs as fields of the engine's own record: integers, except for knobs of the kind float."""
 
 
 def named(values: Array) -> Array:

@@ -18,10 +18,10 @@ STATUS_NAMES = ("PENDING", "WAITING", "RUNNING", "TRANSFERRING", "FINISHED", "RE
 SPLIT_OFF, SPLIT_STARTING, SPLIT_UP = range(3)
 
 SLOTS_PER_ROW = MAX_RUNNING + 16
-"""Rows of slots are a cache line longer than a power of two: at equal places of the same sets of a processor's cache,
-the rows of a batch would push each other out."""
+"""A cache line more than a power of two: rows of exactly that length would fall into the same sets of a processor's
+cache and evict each other."""
 NO_OUTPUT = -1
-"""In place of a number of drafts: a chunk of a prompt whose end is still to come emits nothing."""
+"""Stands for the number of drafts of a prompt chunk that is not the last one, and so emits nothing."""
 ITERATION_DTYPE = np.dtype(
     [
         ("tokens", "i4", (SLOTS_PER_ROW,)),
@@ -51,7 +51,7 @@ slots move.
 """
 
 EVERY_BLOCK = 2**31 - 1
-"""In place of a number of shared blocks: another admission may find any block of this request."""
+"""Stands for the number of shared blocks of a request any of whose blocks another admission may find."""
 
 ENTRY_DTYPE = np.dtype(
     [
@@ -64,7 +64,7 @@ ENTRY_DTYPE = np.dtype(
         ("unused", "i4"),
     ]
 )
-"""An entry of the prefix cache: a block that can be found by its key, or a run of free blocks that nobody looks for.
+"""An entry of the prefix cache: a block that can be found by its key, or a run of free blocks that cannot be found.
 
 `chain_next` links the hash chain of a key, `older` and `newer` the entries without references. `unused` is a stack
 beside the entries, not a property of them: its first `num_unused` places are entries to be used again.
@@ -82,7 +82,7 @@ FULL_GRAPH, PIECEWISE_GRAPH, NO_GRAPH = range(3)
 NUM_LAUNCH_MODES = 3
 """How an iteration is launched, which decides the host's time for it."""
 KNOTS_PER_CURVE = 64
-"""A power of two, of which the last place and those behind the knots of a curve hold NEVER."""
+"""A power of two; the places after the knots of a curve, and always the last one, hold NEVER."""
 NUM_CURVES = MAX_SPECULATION_DEPTH + 2
 PREFILL_CURVE = MAX_SPECULATION_DEPTH + 1
 """Curves of a tier: decode attention for each speculation depth, then prefill attention."""

@@ -59,12 +59,12 @@ def load_requests(
 
 
 def make_pending(state: EngineState, index: int, pristine: EngineState, rows: slice) -> None:
-    """Let the requests of these rows be those that have not arrived; rows without a request are never looked at."""
+    """Reset the progress of these rows to that of requests still to come; rows without a request are never read."""
     bytes_of(state.progress[index, rows])[...] = bytes_of(pristine.progress[0, rows])
 
 
 def check_requests(requests: RequestTable, deployment: Deployment, max_requests: int) -> None:
-    """Refuse what this deployment can never serve, or has no memory for."""
+    """Raise for requests that this deployment can never serve, or the arrays have no room for."""
     too_long = requests.prompt_tokens + requests.output_tokens > deployment.max_model_len
     if too_long.any():
         row = int(np.argmax(too_long))

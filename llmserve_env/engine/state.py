@@ -100,7 +100,7 @@ COSTS_FIELDS = (
 NO_CURVE = Curve((0, 1), (0, 0))
 NO_TIER = TierCosts(0, 0, 0, 0, NO_CURVE, (NO_CURVE,) * (MAX_SPECULATION_DEPTH + 1), NO_CURVE, 0)
 NO_DRAFT = DraftCosts(0, NO_CURVE, 0, 0)
-"""In the tables of the kernels, in place of tiers and drafts that a deployment lacks and never runs."""
+"""Stands in the kernels' tables for tiers and drafts that a deployment lacks and never runs."""
 
 
 def deployment_values(deployment: Deployment, step_every_iteration: bool) -> dict[str, Any]:

@@ -24,9 +24,9 @@ class QuantizationTier:
     peak: float
     """Peak arithmetic rate relative to 16 bits, on a card that computes in this precision."""
     quality: float
-    """What an answer is worth unless a task says it: roughly the loss of published accuracies."""
+    """What an answer is worth unless a task says otherwise; follows roughly the published losses of accuracy."""
     flag: str = ""
-    """What --quantization of `vllm serve` takes."""
+    """Value of `vllm serve --quantization`."""
     checkpoint: str
     """Which weights it needs."""
 

@@ -1,1 +1,1 @@
-"""The control problem: `episode` is the only step loop; Gymnasium, the server, the graders and the agents drive it."""
+"""The control problem: `EpisodeBatch` is the only step loop, and `Episode` is a batch of one with its log."""

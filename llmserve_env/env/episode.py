@@ -37,9 +37,9 @@ class ActionLog:
     environment_version: str
     seed: int
     actions: tuple[tuple[float, ...], ...]
-    """Requested values of the task's `action_knobs`, of each step."""
+    """Requested values of the task's `action_knobs`, a tuple per step."""
     rewards: tuple[float, ...] = ()
-    """Rewards as they were paid; grading refuses the log if a replay pays other ones."""
+    """Rewards as they were paid; grading refuses the log if a replay pays different ones."""
     mode: Mode = "sim"
     """What served the requests; only a simulation can be replayed."""
 
@@ -58,7 +58,7 @@ class Trajectory:
 
     @classmethod
     def empty(cls, steps: int) -> Trajectory:
-        """Room for an episode."""
+        """A record with room for this many steps."""
         width = len(NAMES)
         return cls(
             np.zeros(steps, TERMS_DTYPE),
@@ -98,7 +98,7 @@ class PlayedEpisode:
     """What became of the requests that have arrived."""
     mode: Mode = "sim"
     fixed_knobs: frozenset[str] = frozenset()
-    """Knobs that whatever served it could not change; what only they move is not graded."""
+    """Knobs that the backend could not change; components that only they move are not graded."""
 
     @property
     def step_count(self) -> int:
@@ -109,7 +109,7 @@ class PlayedEpisode:
         return self.trajectory.totals()
 
     def log(self) -> ActionLog:
-        """What it takes to play the episode again."""
+        """The log from which the episode can be replayed."""
         n = self.step_count
         return ActionLog(
             task_id=self.task.id,
@@ -125,7 +125,7 @@ class PlayedEpisode:
 class Episode:
     """One episode of a task, in process: an `EpisodeBatch` of one, with its trajectory and its log.
 
-    An episode on a live engine must be closed; as a context manager it closes itself.
+    An episode on a live engine must be closed; used as a context manager, it closes itself.
     """
 
     def __init__(
@@ -220,11 +220,11 @@ class Episode:
         )
 
     def log(self) -> ActionLog:
-        """What it takes to play the steps so far again."""
+        """The log from which the steps so far can be replayed."""
         return self.played().log()
 
     def close(self, reason: str | None = None) -> None:
-        """Cancel what is under way on a live engine; a reason ends the episode."""
+        """Cancel what is under way on a live engine; if a reason is given, the episode ends with it."""
         self.batch.backend.close(reason)
 
     def __enter__(self) -> Self:

@@ -59,7 +59,7 @@ def scoring_record(task: Task, weights: RewardWeights, window_budget_usd: float 
 
 
 def _idle_gpus(task: Task) -> float:
-    """The least that a window can be billed for, in GPUs."""
+    """The smallest number of GPUs that a window can be billed for."""
     if task.reward.bill == "gpu_time":
         return task.fleet.num_replicas
     lightest_gb = min(tier.weight_bytes for tier in task.fleet.costs.tiers.values()) / BYTES_PER_GB
@@ -123,7 +123,7 @@ class EpisodeBatch:
             fixed = [name in backend.fixed_knobs for name in NAMES]
             self.scoring["is_active"] = np.where(fixed, 0, self._is_active)
             if MEMORY_KNOB in backend.fixed_knobs:
-                # Nobody is charged for memory that no action can give back.
+                # Memory that no action can free is not charged.
                 self.scoring["weights"]["memory"] = 0.0
         hold_knobs(self.scoring, self.control, requested)
         backend.serve(self.knobs)
@@ -159,7 +159,7 @@ class EpisodeBatch:
         return self._schedules[index]
 
     def phases(self) -> Array:
-        """Phase of the traffic of every episode, as `phase` gives it."""
+        """Phase of the traffic of every episode, as `phase` returns it."""
         if self._phase_table is None:
             self._phase_table = np.stack([self.schedule(index).phase for index in range(self.num_episodes)])
         second = np.maximum((self._steps * self.task.window_s).astype(np.int64) - 1, 0)

@@ -152,7 +152,7 @@ def count_served(scoring, window, out):
 
 @kernel
 def bill(scoring, control, metrics, out):
-    """The price of the window, and where it lies between nothing (or an idle fleet) and the most it can be."""
+    """Price the window, and place the price between the least (nothing, or an idle fleet) and the most possible."""
     s = scoring
     if s.window_budget_usd > 0.0:
         out.cost_usd = control.window_usd
@@ -164,13 +164,13 @@ def bill(scoring, control, metrics, out):
         gpus = s.busy_share * metrics.busy_gpu_s + (1.0 - s.busy_share) * metrics.reserved_gb_s / s.memory_limit_gb
     out.cost_usd = s.price_usd_per_hour / S_PER_HOUR * gpus
     span = s.max_gpus - s.idle_gpus
-    # A fleet that cannot grow costs the same whatever is done with it.
+    # A fleet that cannot grow costs the same whatever the actions are.
     out.cost = min(max((gpus / s.window_s - s.idle_gpus) / span, 0.0), 1.0) if span > 0.0 else 0.0
 
 
 @kernel
 def weigh(weights, terms):
-    """Throughput earns, the other terms cost."""
+    """The weighted sum of the terms: throughput adds, the others subtract."""
     reward = weights.throughput * terms.throughput - weights.latency * terms.latency
     reward -= weights.violations * terms.violations
     return reward - (weights.cost * terms.cost + weights.memory * terms.memory)
@@ -184,7 +184,7 @@ def score_windows(scoring, control, window, metrics, terms):
         w, m, out, c = window[e], metrics[e], terms[e], control[e]
         count_served(s, w, out)
         slowness = (mean_gap_ms(w) - s.itl_comfort_ms) / (s.itl_limit_ms - s.itl_comfort_ms)
-        # A request that missed its SLO counts as the slowest stream: nothing served must not look smooth.
+        # A request that missed its SLO counts as the slowest stream; otherwise serving nothing would look smooth.
         out.itl = 1.0 - out.slo * (1.0 - min(max(slowness, 0.0), 1.0))
         out.latency = 0.5 * (out.ttft + out.itl)
         bill(s, c, m, out)

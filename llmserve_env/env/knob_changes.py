@@ -1,4 +1,4 @@
-"""Actions that change some knobs and leave the others as they were asked for last."""
+"""Actions that change some knobs; the others keep the values that were last requested."""
 
 from __future__ import annotations
 

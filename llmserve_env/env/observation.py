@@ -39,7 +39,7 @@ def observe(episode: Episode) -> dict[str, Any]:
 
 
 def observe_in(batch: EpisodeBatch, index: int) -> dict[str, Any]:
-    """The same of one episode of a batch."""
+    """`observe` for one episode of a batch."""
     task, n = batch.task, int(batch.control[index]["step"])
     # Whole records at once: reading fields one by one takes longer than serving the window.
     m = dict(zip(METRIC_NAMES, batch.metrics[index].item(), strict=True))

@@ -1,4 +1,4 @@
-"""Gymnasium spaces of the control problem, and the way from their samples to knobs."""
+"""Gymnasium spaces of the control problem, and the decoding of their samples into knobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def observation_space(task: Task) -> spaces.Box:
 
 
 class ActionCodec:
-    """The Gymnasium actions of a task, and the knob matrix they stand for.
+    """The Gymnasium actions of a task, and their decoding into the knob matrix.
 
     `discrete` actions name a level of every knob that the task offers (`MultiDiscrete`). `flat` actions number the
     combinations of levels of its active knobs (`Discrete`). `box` actions are one number
@@ -89,7 +89,7 @@ class ActionCodec:
     def masks(self, current: Array, can_change: Array) -> Array:
         """Which levels would apply, shape (episodes, levels of all knobs) or, for flat actions, (episodes, actions).
 
-        A knob that cannot change keeps its value: only its own level is marked, or all where its value is no level,
+        A knob that cannot change keeps its value: only its own level is marked, or all if its value is not a level,
         because none of them would do anything.
         """
         if self.encoding == "box":

@@ -56,7 +56,7 @@ PARTS = ("engine", "rest")
 COMPILED = "compiled "
 """A child writes a line with this prefix for every kernel it has compiled."""
 OnProgress = Callable[[float], None]
-"""Is told the share of the kernels that are compiled."""
+"""Called with the share of the kernels that are compiled."""
 
 
 def is_warm() -> bool:
@@ -78,7 +78,7 @@ def warm_up(show_progress: bool = True, on_progress: OnProgress | None = None) -
 
 @cache
 def warm_up_once() -> None:
-    """`warm_up`, the first time that this process asks for it."""
+    """Call `warm_up` once per process."""
     warm_up()
 
 
@@ -92,7 +92,7 @@ def _can_write(folder: Path) -> bool:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Processes that start together compile once: the others wait for the first."""
+    """Hold a lock, so that of several processes that start together, one compiles and the others wait."""
     with (folder / "lock").open("w") as lock:
         flock(lock, LOCK_EX)
         yield

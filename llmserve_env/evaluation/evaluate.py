@@ -101,6 +101,6 @@ def evaluate(
     size: int = SIDE_BY_SIDE,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[EpisodeResult]:
-    """Results of all agents on all tasks and seeds, the same on every runner; `options` of an agent by its name."""
+    """Results of all agents on all tasks and seeds, the same on every runner; `options` has an agent's by its name."""
     pieces = evaluation_pieces(agents, tasks, seeds, size, options)
     return [result for results in (runner or Threads()).map(evaluate_piece, pieces) for result in results]

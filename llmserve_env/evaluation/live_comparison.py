@@ -31,7 +31,7 @@ from llmserve_env.units import PS_PER_MS, ms_to_ps, ps_to_s
 from llmserve_env.workloads import sample, schedule
 
 Policy = Callable[[EpisodeBatch, int], Array]
-"""From the last window and the step to come, to the knobs."""
+"""Chooses the knobs, from the batch with its last window and the number of the step to come."""
 SERIES = ("ttft_ms", "itl_ms", "throughput_tps", "queue_depth")
 MEANS = ("throughput_tps", "ttft_ms", "e2e_ms", "itl_ms")
 
@@ -132,7 +132,7 @@ def _require_all_sent(backend: LiveBackend) -> None:
 
 
 def play_sim(task: Task, fleet: Deployment, front_end: FrontEnd | None, seed: int, choose: Policy) -> Side:
-    """The same in the simulator; the time between engine and client is added to its times, unless a host has it."""
+    """Play the episode in the simulator; time between engine and client is added to its times, unless a host has it."""
     backend = SimulatedBackend(task, fleet=fleet)
     episode = Episode(task, backend=backend)
     episode.reset(seed)
@@ -181,7 +181,7 @@ def compare(
     progress: Callable[[int], object] = lambda step: None,
     host: Host | None = None,
 ) -> tuple[LiveComparison, LiveComparison]:
-    """Real once, simulated twice: with the profile as it is, and fitted again to the iterations of this run."""
+    """One live run against two simulations: with the profile as it is, and with costs fitted to this run."""
     real, recording, front_end, status = play_live(task, settings, seed, choose(), progress)
     factor = pace(profile, "FP16", recording.iterations)
     load = os.getloadavg()[0]
@@ -221,7 +221,7 @@ def phase_errors(task: Task, seed: int, real: Side, sim: Side) -> tuple[PhaseErr
 
 
 def stretches(task: Task, seed: int) -> list[tuple[float, tuple[int, int]]]:
-    """(Rate, first and last window) of every stretch of constant expected rate with arrivals."""
+    """(Rate, (first window, first one after it)) of every stretch of constant expected rate with arrivals."""
     rates = schedule(task.workload, seed).total_rps
     per_window = [round(float(rates[min(int(w * task.window_s), len(rates) - 1)]), 6) for w in range(task.steps)]
     found, start = [], 0

@@ -70,7 +70,7 @@ def html_table(
         f"<tr{_class('chosen' if i == chosen else '')}>{cells(row, 'td')}</tr>" for i, row in enumerate(rows)
     )
     head = cells(header, "th")
-    # Whoever uses the keyboard can scroll it, too.
+    # With a tabindex, the table can be scrolled with the keyboard, too.
     return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

@@ -30,7 +30,7 @@ MIN_GAP = 0.05
 """Score between tuned constant and ceiling below which the share that an agent closes says nothing."""
 
 AGENT_WIDTH = 16
-"""Of the agents' names in tables for terminals, unless one is longer."""
+"""Width of the column of agents in tables for terminals, unless a name is longer."""
 
 Summaries = dict[str, dict[str, dict[str, Summary]]]
 """Agent -> task -> figure -> statistics, in the order played."""
@@ -67,7 +67,7 @@ def commit_of(folder: Path) -> str:
 
 
 def provenance(command: str, seeds: Sequence[int], tasks: Sequence[Task]) -> Provenance:
-    """Of results just made with the installed package."""
+    """The provenance of results just made with the installed package."""
     return Provenance(
         command=command,
         seeds=f"{min(seeds)}..{max(seeds)}",
@@ -104,7 +104,7 @@ def _grouped(results: Sequence[EpisodeResult]) -> dict[str, dict[str, list[Episo
 
 
 def text_table(summaries: Summaries) -> str:
-    """For terminals: a row per agent and task."""
+    """A table for terminals, with a row per agent and task."""
     wide = _agent_width(summaries)
     head = (
         f"{'task':<26}{'agent':<{wide}}{'score':>7}  {'95 % interval':<17}{'IQM':>6}"
@@ -129,7 +129,7 @@ def text_table(summaries: Summaries) -> str:
 
 
 def latency_table(pooled: RequestTables) -> str:
-    """For terminals: percentiles over the requests of all seeds, a row per agent and task."""
+    """A table for terminals: percentiles over the requests of all seeds, with a row per agent and task."""
     wide = _agent_width(pooled)
     head = f"{'task':<26}{'agent':<{wide}}{'':<5}{'p50':>11}{'p90':>11}{'p99':>11}{'in SLO':>9}{'lost':>8}"
     lines = ["Percentiles of requests, pooled over seeds; a lost request has no latency:", head, "-" * len(head)]
@@ -141,7 +141,7 @@ def latency_table(pooled: RequestTables) -> str:
 
 
 def _agent_width(agents: Iterable[str]) -> int:
-    """Of the column with the agents' names, which may be those of files or addresses."""
+    """Width of the column of agents, whose names may be those of files or addresses."""
     return max(AGENT_WIDTH, *(len(agent) + 2 for agent in agents))
 
 
@@ -168,7 +168,7 @@ def usage_of(results: Sequence[EpisodeResult]) -> dict[str, dict[str, int]]:
 
 
 def usage_lines(results: Sequence[EpisodeResult]) -> list[str]:
-    """The same in words."""
+    """The sums of `usage_of` in words, a line per agent."""
     return [
         f"{agent}: {used['calls']} calls, {used['decisions']} decisions, {used['unparsable_answers']} unusable "
         f"answers, {used['prompt_tokens']} prompt and {used['completion_tokens']} completion tokens"
@@ -215,7 +215,7 @@ def as_csv(results: Sequence[EpisodeResult]) -> str:
 
 
 def headline_table(summaries: Summaries, made: Provenance) -> str:
-    """The headline table, with what it takes to make it again."""
+    """The headline table, with how to reproduce it."""
     tasks = list(made.task_versions)
     lines = [
         "| agent | " + " | ".join(f"`{task}`" for task in tasks) + " |",
@@ -223,7 +223,7 @@ def headline_table(summaries: Summaries, made: Provenance) -> str:
     ]
     for agent, rows in summaries.items():
         name = f"`{agent}` (ceiling: sees the future)" if agent in CEILINGS else f"`{agent}`"
-        cells = [_cell(rows[task]["score"]) if task in rows else "–" for task in tasks]
+        cells = [mean_text(rows[task]["score"]) if task in rows else "–" for task in tasks]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     closed = closed_gaps(summaries, tasks)
     if closed:
@@ -238,7 +238,8 @@ def headline_table(summaries: Summaries, made: Provenance) -> str:
     return "\n".join(lines)
 
 
-def _cell(score: Summary) -> str:
+def mean_text(score: Summary) -> str:
+    """A mean with its interval, as table cells show it."""
     return f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"
 
 

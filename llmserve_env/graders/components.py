@@ -38,7 +38,7 @@ def per_step(terms: Array | Mapping[str, Any]) -> dict[str, Array]:
 
 
 def stability(knobs: Array) -> float:
-    """One less the mean change per step of the batch cap (in octaves) and the KV budget, each over its whole range."""
+    """One minus the mean change per step of the batch cap (in octaves) and the KV budget, each over its whole range."""
     if len(knobs) < 2:
         return 1.0
     cap, kv, chosen = KNOB["batch_cap"], KNOB["kv_budget_fraction"], named(knobs)

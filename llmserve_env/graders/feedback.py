@@ -11,7 +11,7 @@ from llmserve_env.request_outcomes import RequestFigures, latency_text
 _STRONG, _WEAK = 0.9, 0.5
 _ACRONYMS = ("slo", "ttft", "itl")
 _WITH_SLO = ("cost", "memory", "stability")
-"""Components that are a share of their own times the share of requests within their SLO."""
+"""Components that are multiplied by the share of requests within their SLO."""
 _ADVICE = {
     "throughput": "too little of the traffic was answered in time at full value",
     "slo": "too many requests were served later than promised, or not at all",

@@ -1,4 +1,4 @@
-"""Grades: a score in [0, 1] with its breakdown and the reasons in words, the same for the same actions."""
+"""Grades: a score in [0, 1], its breakdown, and the reasons in words; the same actions always get the same grade."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from llmserve_env.tasks.catalog import load_version
 from llmserve_env.tasks.task import Task
 
 REWARD_TOLERANCE = 1e-9
-"""Rewards of a log may differ from its replay by rounding in transport, and by no more."""
+"""How far rewards of a log may differ from those of its replay: rounding in transport, and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ def grade_episode(episode: Episode | PlayedEpisode) -> Grade:
 
 
 def _normalised(played: PlayedEpisode, measured: dict[str, float], graded: Iterable[str]) -> dict[str, float]:
-    """Each graded component between its ends; where requests count, from what the defaults do on the same traffic."""
+    """Graded components, normalised; where requests are counted, zero is what the defaults reach on this traffic."""
     task, reference = played.task, reference_for(played.task)
     zeros = default_episode(task, played.seed).components if is_compared(played) else {}
     return {name: reference.normalised(name, measured[name], zeros.get(name)) for name in graded}
 
 
 def _table_grade(played: PlayedEpisode) -> Grade:
-    """An episode on a lookup table has the plan's score only: references hold for the simulator."""
+    """Grade an episode on a lookup table by the plan's formula alone: references hold for the simulator."""
     plan, task = plan_grade(played), played.task
     if plan is None:
         raise InvalidLogError(

@@ -1,4 +1,4 @@
-"""The scores of the plan that this project began with, beside our own: one formula for each core task.
+"""The scores of the plan that this project began with, beside the package's own: one formula for each core task.
 
 1. throughput between the defaults and the best control known;
 2. half the median wait for the first token against 300 ms, half the peak memory against 36 GB;
@@ -27,7 +27,7 @@ MEMORY_LIMIT_GB = 36.0
 MEMORY_SPAN_GB = 10.0
 """Peak memory above the limit at which its half of the score is gone."""
 COST_BUDGET = 5.0
-"""Of an episode, in units of which the defaults use as many: the plan's normalised units."""
+"""Budget of an episode, in the plan's normalised units: the defaults spend this many."""
 Constants = Mapping[str, float]
 Parts = dict[str, tuple[float, float]]
 """Component -> weight and value in [0, 1]."""
@@ -53,7 +53,7 @@ def plan_constants(task: Task) -> Mapping[str, Any] | None:
 
 
 def default_range(task: Task) -> tuple[float, float]:
-    """Where the plan's score of the default action lies, as calibrated."""
+    """The calibrated range of the default action's score by the plan's formula."""
     constants = plan_constants(task)
     if constants is None:
         raise ReferencesNotFoundError(f"{task.id} is not calibrated; run: llmserve task calibrate {task.id}")
@@ -120,7 +120,7 @@ def _balanced(episode: PlayedEpisode, constants: Constants) -> Parts:
 
 
 def _stability(episode: PlayedEpisode) -> float:
-    """One less the variance of the changes per step of batch cap and KV budget, each over its range."""
+    """One minus the variance of the changes per step of batch cap and KV budget, each over its range."""
     chosen = named(episode.trajectory.knobs[: episode.step_count])
     if len(chosen) < 2:
         return 1.0

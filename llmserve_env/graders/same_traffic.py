@@ -1,7 +1,7 @@
-"""What the defaults do on the same traffic: the zero of scores that count requests.
+"""What the defaults achieve on the same traffic: the zero of scores that count requests.
 
-A component counts by what it gains over the defaults on the same requests, as a share of what the best control known
-gains over them in the mean. An episode that loses more requests than the defaults, for the same bill or a higher one,
+A component counts by its gain over the defaults on the same requests, as a share of the mean gain of the best known
+control. An episode that loses more requests than the defaults, for the same bill or a higher one,
 gains nothing: its score is theirs, 0.
 """
 

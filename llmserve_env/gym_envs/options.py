@@ -19,7 +19,7 @@ TASK, WEIGHTS, RESET_MASK = "task", "weights", "reset_mask"
 
 
 def as_task(task: Task | str | int) -> Task:
-    """A task, or the one of this id, number or file."""
+    """The task itself, or the task of this id, number or file."""
     return task if isinstance(task, Task) else load_task(task)
 
 

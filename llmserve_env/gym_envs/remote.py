@@ -133,7 +133,7 @@ class WireReader:
         if observation.step_index:
             self._fill(observation, window, metrics)
         out: Array = np.empty((1, self._scoring["num_features"].item()), np.float32)
-        encode_features(self._scoring, self._control, _kept(window), _kept(metrics), self._task.steps, out)
+        encode_features(self._scoring, self._control, _as_records(window), _as_records(metrics), self._task.steps, out)
         vector: Array = out[0]
         return vector
 
@@ -163,8 +163,8 @@ class WireReader:
         return control["current"], (self._scoring["is_active"][0] != 0) & ~is_dwelling
 
 
-def _kept(array: Array) -> Array:
-    """An array as the kernels take it: aligned records."""
+def _as_records(array: Array) -> Array:
+    """A copy as the kernels need it: aligned records."""
     kept = records(array.shape, array.dtype)
     kept[:] = array
     return kept

@@ -91,7 +91,7 @@ class LLMServeGymEnv(gym.Env[Array, Array]):
         return self._observe(), {"seed": episode_seed, "task_id": self.task.id, "masked_knobs": self.task.masked_knobs}
 
     def _prepare(self, task: Task, changes: Mapping[str, float] | None) -> None:
-        """Have an episode of this task with these weights; the present one is kept where it fits."""
+        """Make an episode of this task with these weights, unless the present one fits."""
         weights: RewardWeights | None = weights_of(task, changes)
         if task is self.task and weights == self._weights:
             if self.spec is not None:

@@ -1,4 +1,4 @@
-"""Records of all episodes of a batch, written one step of all at a time, which is cheap."""
+"""Records of all episodes of a batch; writing one step of all episodes at a time is cheap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmserve_env.env.kernels import TERMS_DTYPE
 
 
 class Trajectories:
-    """Room for every step of every episode; episodes may be at different steps."""
+    """The records of every step of every episode; episodes may be at different steps."""
 
     def __init__(self, steps: int, num_episodes: int) -> None:
         shape = (steps, num_episodes)

@@ -160,7 +160,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         }
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Serve one window everywhere; what happens to episodes that have ended is the autoreset mode's business."""
+        """Serve one window everywhere; the autoreset mode decides what happens to episodes that have ended."""
         if not self._has_begun.all():
             raise EpisodeStateError("reset the environment before its first step")
         actions = np.asarray(actions)
@@ -170,7 +170,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         if over.any():
             if self.autoreset_mode is not AutoresetMode.NEXT_STEP:
                 raise EpisodeStateError("an episode has ended; reset it with options={'reset_mask': …} first")
-            # All have ended, because all have begun together.
+            # Episodes begin together, so all of them have ended.
             self._start(np.ones(self.num_envs, bool), [None] * self.num_envs)
             return self.batch.features(), np.zeros(self.num_envs), none, none.copy(), self._reset_info(~none)
         knobs = self.actions.decode(actions)
@@ -202,7 +202,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
         return self.actions.masks(self.batch.knobs, self.batch.can_change())
 
     def _info(self) -> dict[str, Any]:
-        """What single environments say in every step, as arrays."""
+        """The `info` that single environments return in every step, as arrays."""
         batch, everywhere = self.batch, np.ones(self.num_envs, bool)
         knobs, terms, held = named(batch.knobs), batch.terms, batch.control["held"]
         offered = self.task.action_knobs
@@ -217,7 +217,7 @@ class LLMServeVectorEnv(VectorEnv[Array, Array, Array]):
 
 
 def _objects(values: list[Any]) -> Array:
-    """An array of Python objects, none of which is taken apart."""
+    """An array with one element per object; numpy would take a sequence apart."""
     out = np.empty(len(values), object)
     for index, value in enumerate(values):
         out[index] = value

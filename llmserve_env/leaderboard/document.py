@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from llmserve_env.evaluation.report import mean_text
 from llmserve_env.evaluation.seeds import REPORTED_SEEDS
-from llmserve_env.evaluation.statistics import Summary
 from llmserve_env.leaderboard.standings import Entry
 
 INTRODUCTION = f"""# Leaderboard
@@ -44,14 +44,9 @@ def _row(entry: Entry, folder: str) -> list[str]:
     return [
         entry.place,
         name + by,
-        cell(entry.score),
-        *(cell(summary) for summary in entry.tasks.values()),
+        mean_text(entry.score),
+        *(mean_text(summary) for summary in entry.tasks.values()),
         str(entry.num_episodes),
         entry.submission.date,
         f"[{entry.file}]({folder}/{entry.file})",
     ]
-
-
-def cell(score: Summary) -> str:
-    """A mean with its interval."""
-    return f"{score.mean:.3f} [{score.ci95[0]:.3f}, {score.ci95[1]:.3f}]"

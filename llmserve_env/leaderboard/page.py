@@ -8,13 +8,13 @@ from html import escape
 from importlib.resources import files
 
 from llmserve_env.evaluation.markup import page, paragraph, section
+from llmserve_env.evaluation.report import mean_text
 from llmserve_env.evaluation.statistics import Summary
-from llmserve_env.leaderboard.document import cell
 from llmserve_env.leaderboard.standings import Entry
 from llmserve_env.leaderboard.watching import watched_episodes
 
 UNRANKED = 10**6
-"""Sorts who has no rank behind everybody."""
+"""Sort key of entries without a rank: behind all others."""
 WATCH = """<section id="watch" hidden><h2>An episode of <span id="who"></span></h2>
 <p><label>task <select id="task"></select></label> <button id="play" type="button">Play</button>
 <label>window <input id="at" type="range" min="1" value="1"></label> <output id="now"></output></p>
@@ -78,11 +78,11 @@ def _row(entry: Entry, header: Sequence[str], folder: str) -> str:
 
 
 def _score(summary: Summary) -> str:
-    mean, interval = cell(summary).split(" ", 1)
+    mean, interval = mean_text(summary).split(" ", 1)
     return _cell(round(summary.mean, 6), f"<span>{mean}</span> <span>{interval}</span>", "number")
 
 
 def _cell(value: object, shown: str, kind: str = "") -> str:
-    """A cell without the beginning of its tag: its label on narrow screens follows from the column."""
+    """A cell without the start of its tag, which the column completes with a label for narrow screens."""
     style = f' class="{kind}"' if kind else ""
     return f'{style} data-value="{escape(str(value))}">{shown}</td>'

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,14 +52,14 @@ class AgentCard(_Part):
 
 
 class SubmittedEpisode(_Part):
-    """One episode as its causes, and what it is said to have paid."""
+    """One episode: the seed and actions that determine it, and the rewards that it claims."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)]
     actions: tuple[Run, ...]
     rewards: tuple[Finite, ...]
     score: Annotated[float, Field(ge=0.0, le=1.0)]
     record: Digest
-    """Of what was played and what came of it: see `record_digest`."""
+    """Digest of what was played and what came of it; see `record_digest`."""
 
 
 class SubmittedTask(_Part):
@@ -85,7 +84,7 @@ class Submission(_Part):
     usage: dict[str, int] = Field(default_factory=dict)
     """What a language model was asked and used, where one played."""
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
-    """Of everything else in the file."""
+    """Hash of everything else in the file."""
 
     @model_validator(mode="after")
     def _tasks_differ(self) -> Submission:
@@ -103,16 +102,11 @@ class Submission(_Part):
         text = json.dumps(self.model_dump(mode="json", exclude={"sha256"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    @property
-    def slug(self) -> str:
-        """The name of the submission's file, without its ending."""
-        return f"{self.suite}-{re.sub(r'[^a-z0-9]+', '_', self.agent.name.lower()).strip('_')}"
-
 
 def record_digest(episode: PlayedEpisode, package_version: str) -> str:
-    """SHA-256 of the versions, the seed, and of every window the knobs asked for, those in force and what was counted.
+    """SHA-256 of the versions, the seed and, for every window, the knobs requested, those in force and the counts.
 
-    The counts are those that observations show, so it stays the same when the engine counts something more.
+    The counts are those that observations show, so the digest does not change when the engine counts something more.
     """
     log, trajectory, n = episode.log(), episode.trajectory, episode.step_count
     in_force = episode.task.action_from_knobs(trajectory.knobs[:n]).tolist()

@@ -22,7 +22,7 @@ from llmserve_env.version import ENVIRONMENT_VERSION, PACKAGE_VERSION
 
 
 def official_seeds(episodes: int) -> range:
-    """The first so many official seeds."""
+    """The first `episodes` official seeds."""
     if not 1 <= episodes <= len(REPORTED_SEEDS):
         raise ConfigError(f"--episodes must be from 1 to {len(REPORTED_SEEDS)}, the official seeds; got {episodes}")
     return REPORTED_SEEDS[:episodes]

@@ -23,7 +23,7 @@ METRICS = {
 }
 """Metric -> decimals it is shown with."""
 _CHOICES = {"bool": ("off", "on"), "tier": TIER_NAMES}
-"""Names of the values of a knob that is no quantity."""
+"""Names of the values of knobs that are not quantities."""
 
 
 def watched_episodes(submission: Submission) -> dict[str, Any]:

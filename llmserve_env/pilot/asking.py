@@ -13,7 +13,7 @@ from llmserve_env.errors import LLMServeError
 
 
 class PolicyError(LLMServeError):
-    """The policy raised an error or answered with something that is no configuration."""
+    """The policy raised an error, or its answer is not a configuration."""
 
 
 def ask(policy: Agent, view: AgentView, names: Collection[str]) -> dict[str, Any]:

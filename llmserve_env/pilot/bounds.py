@@ -38,7 +38,7 @@ class KnobBounds(_Section):
         return self
 
     def towards(self, wanted: float, current: float) -> float:
-        """As near to the wish as range and rate allow."""
+        """The value nearest to the wanted one that the range and the largest change allow."""
         low, high = self.low, self.high
         if self.max_factor is not None:
             low, high = max(low, current / self.max_factor), min(high, current * self.max_factor)

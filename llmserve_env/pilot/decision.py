@@ -23,7 +23,7 @@ class Decision:
     permitted: dict[str, Any]
     """What the bounds allow: what is applied unless this is a dry run."""
     in_force: dict[str, Any]
-    """What the engine did while the window was served."""
+    """The engine's configuration while the window was served."""
     load: float
     """Replicas' worth of load; the sum over the pilots of a fleet is what the fleet needs."""
     desired_replicas: int

@@ -59,7 +59,7 @@ class VllmLink:
             return read_status(self._folder)
         except (OSError, ValueError, KeyError) as error:
             raise ProviderError(
-                f"no scheduler of ours writes to {self._folder}: start vLLM with the steering plug-in and that folder "
+                f"no steering scheduler writes to {self._folder}: start vLLM with the steering plug-in and that folder "
                 f"in LLMSERVE_REAL_CONTROL_DIR ({error})"
             ) from error
 

@@ -52,7 +52,7 @@ class PilotMetrics:
         pilot.listeners.append(self.record)
 
     def record(self, decision: Decision) -> None:
-        """Take a decision in."""
+        """Update the metrics with a decision."""
         self.decisions.append(decision)
         self._outcomes.labels(decision.outcome).inc()
         self._load.set(decision.load)
@@ -67,7 +67,7 @@ class PilotMetrics:
 
 
 class Exporter:
-    """Serves `/metrics`, `/decisions` and `/health` in a thread of its own."""
+    """Serves `/metrics`, `/decisions` and `/health` in a separate thread."""
 
     def __init__(self, metrics: PilotMetrics, host: str, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -88,7 +88,7 @@ class Exporter:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Scrapes are not worth a line each."""
+                """Log nothing: a line per scrape would bury everything else."""
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
@@ -100,7 +100,7 @@ class Exporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -47,7 +47,7 @@ class ObservedEngine:
         self._origin_s = None
 
     def present(self, reading: Reading) -> None:
-        """The window that `serve` records next."""
+        """Set the window that `serve` records next."""
         self._reading = reading
 
     def serve(self, knobs: Array) -> None:
@@ -103,15 +103,15 @@ class ObservedEngine:
         }
 
     def outcomes(self, index: int) -> RequestOutcomes:
-        """Single requests are not known."""
+        """Raise an error: metrics do not describe single requests."""
         raise EpisodeStateError("metrics do not tell what became of single requests")
 
     def details(self) -> dict[str, Any]:
-        """Nothing beside the window."""
+        """Return nothing: there is nothing to add to the window."""
         return {}
 
     def close(self, reason: str | None = None) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class Watch:
@@ -124,7 +124,7 @@ class Watch:
         self.set_knobs(knobs)
 
     def set_knobs(self, knobs: Mapping[str, Any]) -> None:
-        """The configuration in force; knobs that are not named keep their values."""
+        """Set the configuration in force; knobs that are not named keep their values."""
         names = [name for name in self.batch.control.dtype["knobs"].names or () if name in knobs]
         for name in names:
             self.batch.control["knobs"][name] = float(knobs[name])
@@ -135,6 +135,6 @@ class Watch:
         self.batch.step(self.batch.knobs.copy())
         control, half = self.batch.control[0], self.engine.task.steps // 2
         if control["step"] > half:
-            # An episode without end stays in its middle, where no policy expects the end.
+            # An endless episode always reports its middle, so that no policy expects the end.
             control["changed_at_step"] = np.where(control["changed_at_step"] > 0, control["changed_at_step"] - 1, -1)
             control["step"] = half

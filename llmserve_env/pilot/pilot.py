@@ -54,12 +54,12 @@ class Pilot:
             self.decide()
 
     def stop(self) -> None:
-        """End the loop; a window that is waited for is not decided on."""
+        """End the loop; the window under way is not decided on."""
         self._stopping.set()
 
     @property
     def metrics_age_s(self) -> float:
-        """Since the metrics were last read."""
+        """Seconds since the metrics were last read."""
         return time.monotonic() - self._read_at_s
 
     def decide(self) -> Decision:

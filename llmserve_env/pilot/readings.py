@@ -110,7 +110,7 @@ def read_window(before: Scrape, after: Scrape, busy_share: float) -> Reading:
     return Reading(
         started_at_s=before.at_s,
         ended_at_s=after.at_s,
-        # Whoever came either has a first token by now or waits.
+        # A request that arrived either has a first token by now or is waiting.
         arrived=max(first_tokens + round(waiting[1] - waiting[0]), 0),
         first_tokens=first_tokens,
         prompt_tokens=grown("vllm:prompt_tokens_total"),

@@ -75,7 +75,7 @@ def read_log(path: Path) -> list[RecordedWindow]:
             if row["reading"]:
                 windows.append(RecordedWindow(dict(row["in_force"]), Reading.from_json(row["reading"])))
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path}:{number} is no decision of a pilot: {error!r}") from error
+            raise ConfigError(f"{path}:{number} is not a decision of a pilot: {error!r}") from error
     if not windows:
         raise ConfigError(f"{path} holds no window with metrics; record one with `llmserve pilot --log`")
     return windows
@@ -157,7 +157,7 @@ def _row(task: Task, knobs: Mapping[str, Any]) -> Any:
 
 
 def _most(task: Task, name: str) -> float:
-    """A simulated fleet may be smaller than the engine was."""
+    """The largest value of a knob on the simulated fleet, which may be smaller than the engine was."""
     return float({"batch_cap": task.fleet.max_running, "token_budget": task.fleet.token_budget}.get(name, np.inf))
 
 
@@ -181,7 +181,7 @@ class _Piloted:
 
 
 def _simulate(task: Task, requests: RequestTable, seed: int, choose: Any) -> dict[str, float]:
-    """Serve the requests window by window; what the whole of it came to."""
+    """Serve the requests window by window; returns totals and figures of the whole."""
     backend = SimulatedBackend(task)
     batch = EpisodeBatch(backend)
     backend.load(0, requests, seed)

@@ -44,7 +44,7 @@ def freeze(
     num_ceiling_seeds: int = NUM_CEILING_SEEDS,
     runner: Runner | None = None,
 ) -> Path:
-    """Compute the references of a task and write them beside its file, with what it takes to compute them again."""
+    """Compute the references of a task and write them beside its file, with how to reproduce them."""
     if task.file is None:
         raise ConfigError(f"{task.id} was not read from a file, so its references have no place; save it as YAML")
     runner = runner or Threads()

@@ -26,7 +26,7 @@ class Batch(BaseModel):
         return sum(past == 0 for _, past in self.prefill)
 
     def num_tokens(self, depth: int = 0) -> int:
-        """Tokens in the iteration, with so many drafts per decoding sequence."""
+        """Tokens in the iteration, with `depth` drafts per decoding sequence."""
         return sum(n * (1 + depth) for n, _ in self.decode) + sum(n for n, _ in self.prefill)
 
     def describe(self) -> str:

@@ -28,7 +28,7 @@ PRIOR_WEIGHT, USUAL_ERROR = 0.2, 0.05
 """A term twice that of the base profile counts like a result that is a fifth off; larger errors count linearly."""
 HELD_OUT_EVERY = 5
 PROMPT_SIZES = (128, 512, 2048, 8192)
-"""Prompts that stand for all where none was recorded."""
+"""Prompts that represent all others if none was recorded."""
 MAX_ITERATIONS = 20_000
 
 
@@ -37,7 +37,7 @@ def calibrate(
 ) -> tuple[Profile, Floats]:
     """Scale the base profile's products and attention to the observations, and add what an engine takes beside them.
 
-    What few results leave open stays near the base profile, and nothing gets faster than its card.
+    Terms that few results leave undetermined stay near the base profile, and nothing gets faster than its card.
     """
     if not observations:
         raise ProfileError("no benchmark results to calibrate on")

@@ -27,7 +27,7 @@ _LISTED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf
 
 
 def find_checkpoint(model: str, tier_name: str, context_tokens: int) -> Checkpoint | None:
-    """The first checkpoint of this precision that takes so long a context, else the one that takes the longest.
+    """The first checkpoint of this precision that takes such a context, else the one that takes the longest.
 
     A model that is not listed has its original checkpoint only.
     """

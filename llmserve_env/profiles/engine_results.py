@@ -21,7 +21,7 @@ SUMMED_COLUMNS = (
     *("t_sched", "t_launch_end", "gpu_ms"),
 )
 GPU_DECIDES = 1.2
-"""GPU time of so many launches is not waiting for kernels."""
+"""An iteration whose GPU time is this many times its launch did not wait for kernels."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class BatchTime(_Part):
 
 
 class TokenTimes(_Part):
-    """GPU time over the tokens of an iteration, linear between them; less than none where the engine is faster."""
+    """GPU time over the tokens of an iteration, linear between them; negative where the engine is faster."""
 
     tokens: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
     ms: tuple[Annotated[float, Field(allow_inf_nan=False)], ...]

@@ -38,9 +38,9 @@ START = (2.5, 0.01, 12.0, 0.02, 26.0, 0.03, 0.5, 0.1, 0.005, 1.0)
 NUM_LAUNCH = 7
 MAX_STEPS = 100
 SHORTEST_STEP = 1e-3
-"""Of the way to the solution of the linear problem; if no longer one improves, the search is over."""
+"""Share of the way to the solution of the linear problem; if no step of at least this length improves, it is over."""
 IMPROVES = 1e-9
-"""A smaller relative gain is none."""
+"""A smaller relative gain counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Times:
         return _Times(self.ms + other.ms, self.slopes + other.slopes)
 
     def unless(self, chosen: Array, other: _Times) -> _Times:
-        """The other time where chosen."""
+        """These times, and where chosen the other ones."""
         return _Times(np.where(chosen, other.ms, self.ms), np.where(chosen[:, None], other.slopes, self.slopes))
 
     def later(self, other: _Times) -> _Times:
@@ -105,7 +105,7 @@ class _Times:
 
 
 class _Observed:
-    """What one run tells: its gaps, and its launches where they were timed; recorded, and as a host would make them."""
+    """The observations of one run: gaps, and launches where they were timed; recorded and as a host would make them."""
 
     def __init__(self, log: IterationLog, output: BatchTime) -> None:
         self.log = log
@@ -145,7 +145,7 @@ class _Observed:
         return launch.later(_Times(before.ms - self.at, before.slopes)) + _Times(self.output_before, known)
 
     def errors(self, parameters: Array) -> _Times:
-        """What was recorded less what is expected; the slopes are those of the expected."""
+        """Recorded minus expected times; the slopes are those of the expected ones."""
         gaps = self.gaps(parameters)
         of_gaps = (self.following - self.at - gaps.ms)[self.counts]
         if self.log.launch_ms is None:

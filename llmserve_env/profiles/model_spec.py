@@ -129,7 +129,8 @@ def model_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     config = config.get("text_config") or config
     missing = [key for key in NEEDED if not isinstance(config.get(key), int)]
     if missing:
-        raise ProfileError(f"config.json of {name}: {', '.join(missing)} missing or no whole number; all of {NEEDED}")
+        needed = f"needed: {', '.join(NEEDED)}"
+        raise ProfileError(f"config.json of {name}: {', '.join(missing)} missing or no whole number; {needed}")
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     latent = _latent(config, name)
     windowed = _windowed_layers(config)

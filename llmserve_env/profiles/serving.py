@@ -85,7 +85,7 @@ def read_words(section: Mapping[str, Any]) -> tuple[str, Served, list[str]]:
 
 
 def _cached(profile: Profile) -> Path:
-    """The profile in a file of its own, named after its content."""
+    """The file that holds this profile, named after its content."""
     digest = hashlib.sha256(profile.model_dump_json(exclude={"provenance"}).encode()).hexdigest()[:12]
     folder = CACHE / digest
     path = folder / f"{profile.name}.json"

@@ -14,7 +14,7 @@ from llmserve_env.profiles.host import BatchTime
 from llmserve_env.profiles.host_fitting import DIGITS, MIN_ITERATIONS, FittedHost
 
 INTERRUPTED = 0.99
-"""Longer times than this quantile count as much as it: another process had the core."""
+"""Longer times than this quantile are cut to it: they mean that another process had the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Launch:
     tokens: int
     prefill_tokens: int
     launch_ms: float
-    """To schedule and launch it, without the device's time."""
+    """Time to schedule and launch it, without the device's."""
     output_ms: float
-    """To take its output in."""
+    """Time to process its output."""
 
 
 def fit_launches(launches: Sequence[Launch], graph_max_tokens: int) -> FittedHost:
-    """The host of these launches; a launch mode that hardly occurs is given the times of the whole."""
+    """The host of these launches; a launch mode that hardly occurs gets the times of all launches together."""
     if len(launches) < MIN_ITERATIONS:
         raise ProfileError(f"{len(launches)} timed launches are too few to fit a host; record {MIN_ITERATIONS} or more")
     sequences, admissions, tokens, prefill, launch_ms, output_ms = (
@@ -53,7 +53,7 @@ def fit_launches(launches: Sequence[Launch], graph_max_tokens: int) -> FittedHos
 
 
 def _fit(columns: Sequence[Array], values: Array) -> Array:
-    """Non-negative coefficients of least squares; the mean counts, interruptions do not."""
+    """Non-negative least squares on the mean, without the interruptions."""
     usual = np.minimum(values, np.quantile(values, INTERRUPTED))
     found: Array = nnls(np.column_stack(columns), usual)[0]
     return found

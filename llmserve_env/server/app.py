@@ -37,7 +37,7 @@ UVICORN: dict[str, Any] = {
     "access_log": False,
     "http": "llmserve_env.server.connections:GuardedHttp",
     "ws": "llmserve_env.server.connections:GuardedWebSocket",
-    # Who is believed about a client's address is our own setting, LLMSERVE_TRUSTED_HOPS.
+    # Which proxies are believed about a client's address is our own setting, LLMSERVE_TRUSTED_HOPS.
     "proxy_headers": False,
     "ws_max_size": MAX_WEBSOCKET_BYTES,
     # Compressing an observation takes longer than simulating its window.
@@ -63,7 +63,7 @@ def log_config(log_level: str) -> dict[str, Any]:
 
 
 def prepare_process() -> None:
-    """What every process needs before its first connection, be it the only one or a worker."""
+    """Prepare a process, be it the only one or a worker, for its first connection."""
     guard.fit_into(raise_descriptor_limit())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     map_large_blocks()
@@ -85,7 +85,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     # asyncio turns Nagle's delay off only where the protocol is named.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # What one client sends ahead is read in small pieces, so that others have their turn in between.
+    # Requests that one client sends ahead are read in small pieces, so that others have their turn in between.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     bound.bind((host, port))
     # Clients that connect before the event loop runs wait for it instead of being turned away.
@@ -99,7 +99,7 @@ def serve(host: str, ports: list[int], workers: int = 1, log_level: str = "info"
         raise ConfigError(
             "several workers need a store they can share: set LLMSERVE_STORE to sqlite:/// or postgresql://"
         )
-    # The supervisor restarts a worker that does not answer for so long; on a busy machine, a start takes a while.
+    # The supervisor restarts a worker that has not answered for this long; on a busy machine, a start takes a while.
     served: Any = app if workers == 1 else "llmserve_env.server.app:app"
     config = uvicorn.Config(
         served,

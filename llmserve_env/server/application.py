@@ -1,4 +1,4 @@
-"""The application: our routes and WebSocket first, and OpenEnv's own server for everything else that it defines."""
+"""The application: this package's routes and WebSocket, and OpenEnv's own server for everything else it defines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from llmserve_env.server.settings import Settings, settings
 from llmserve_env.server.sockets import Sockets
 
 OPENENV = Client("openenv")
-"""The client of sessions that OpenEnv's own server makes, which does not tell for whom."""
+"""The client of sessions that OpenEnv's own server makes, because it does not say for whom it makes them."""
 API_VERSION = "1.0.0"
 """The version of OpenEnv's protocol, which its validator reads from the OpenAPI document."""
 
@@ -61,7 +61,7 @@ def create_app(chosen: Settings | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(service.stop)
             await service.start(sockets.close_idle)
-            # A mounted application gets no lifespan of its own. OpenEnv's forgets idle MCP sessions.
+            # Starlette does not run the lifespan of a mounted application. OpenEnv's removes idle MCP sessions.
             await stack.enter_async_context(openenv.router.lifespan_context(openenv))
             if console is not None:
                 stack.push_async_callback(console.stop)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_background(call: Callable[[], T]) -> T:
-    """The result of a call in a daemon thread: unlike a pool's, it is not waited for when the server stops."""
+    """The result of a call in a daemon thread, for which, unlike a pool's, a stopping server does not wait."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

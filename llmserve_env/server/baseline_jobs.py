@@ -1,7 +1,7 @@
 """Baselines of a language model, as jobs: hundreds of paid calls do not fit into a request.
 
-One job runs at a time. It makes at most the calls that it announced, is cancelled on request, and also when nobody has
-asked about it for a while, because then nobody waits for its result.
+One job runs at a time. It makes at most the calls that it announced. It is cancelled on request, and also when nobody
+has asked about it for a while, because then nobody is waiting for its result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from llmserve_env.tasks.task import Task
 
 log = logging.getLogger("llmserve.server")
 LEASE_S = 60.0
-"""A job that nobody asks about for so long is cancelled."""
+"""A job that nobody has asked about for this long is cancelled."""
 CHECK_INTERVAL_S = 1.0
 MAX_REMEMBERED = 16
 MAX_REPEATED_REFUSALS = 6
@@ -49,7 +49,7 @@ class _StopError(LLMServeError):
 
 @dataclass(slots=True)
 class BaselineJob:
-    """One job and how far it is."""
+    """One job and its progress."""
 
     tasks: tuple[Task, ...]
     seed: int
@@ -70,12 +70,12 @@ class BaselineJob:
         return sum(task.steps for task in self.tasks)
 
     def check(self) -> None:
-        """Stop here if the job has been cancelled."""
+        """Raise an error if the job has been cancelled."""
         if self.is_cancelled:
             raise _StopError("cancelled")
 
     def wait(self, seconds: float) -> None:
-        """Wait for a busy API, but not for one that nobody waits for."""
+        """Wait for a busy API, unless the job is cancelled in the meantime."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self.check()
@@ -175,7 +175,7 @@ class BaselineJobs:
                 job.is_cancelled = True
 
     def stop(self) -> None:
-        """Cancel everything, because the server ends."""
+        """Cancel everything, because the server is stopping."""
         for job in self._jobs.values():
             job.is_cancelled = True
 

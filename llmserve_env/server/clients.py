@@ -22,7 +22,7 @@ COOKIE_AGE_S = 30 * 86_400
 TOKEN = re.compile(r"[A-Za-z0-9_-]{22,64}")
 FORWARDING = frozenset({b"x-forwarded-for", b"forwarded", b"x-real-ip", b"via"})
 IPV6_NETWORK_BITS = 64
-"""A household or a machine is given so much of an IPv6 address, and may use any address within."""
+"""A household or a machine is given a network of this size, and may use any address in it."""
 UNKNOWN = "unknown"
 SHARED = "via "
 
@@ -41,7 +41,7 @@ class Client:
 
     @property
     def place(self) -> str:
-        """What the store notes as the client's address; behind a proxy that is not trusted it is nobody's own."""
+        """The client's address as the store keeps it, marked if clients behind an untrusted proxy share it."""
         return f"{SHARED}{self.address}" if self.is_shared else self.address
 
     @property
@@ -85,7 +85,7 @@ def _network(address: str) -> str:
 
 
 def network_of(address: str) -> str:
-    """The address that limits count by; empty if the text is no address. Long texts are not remembered."""
+    """The address that limits count by; empty if the text is not an address. Long texts are not cached."""
     return _network(address) if len(address) <= 64 else ""
 
 

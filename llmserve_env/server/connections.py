@@ -1,7 +1,8 @@
 """The connections of a server process: how many there may be, and how long a request's headers may take.
 
-This stands on uvicorn's protocol classes and overrides only the callbacks that asyncio and httptools define. It imports
-little, because it is in place before the settings are read; `settings.py` takes its defaults from here and checks them.
+The classes extend uvicorn's protocols: they override callbacks of asyncio, httptools and websockets, and read a few of
+uvicorn's own attributes (`cycle`, `pipeline`, `transport`, `read_paused`). The module imports little, because it is in
+place before the settings are read; `settings.py` takes its defaults from here and checks them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ MAX_CONNECTIONS = 2_000
 MAX_CONNECTIONS_PER_CLIENT = 1_100
 HEADER_TIMEOUT_S = 10.0
 MAX_HEADER_BYTES = 65_536
-"""What may arrive before headers, or a piece of a body, are complete; addresses and trailers count, too."""
+"""Bytes that may arrive before headers, or a piece of a body, are complete; addresses and trailers count, too."""
 MAX_AHEAD = 16
 """Requests that a client may send on one connection before the one before them is answered."""
 SLICE_BYTES = 1_024
-"""So much is parsed before a limit is looked at: what arrives at once may hold a thousand requests or frames."""
+"""Bytes parsed between checks of the limits: what arrives at once may hold a thousand requests or frames."""
 PIECES_PER_S, PIECES_AT_ONCE = 20.0, 100.0
 """Pings, pongs and parts of messages that one WebSocket may send; no answer paces them."""
 SPARE_DESCRIPTORS = 100
@@ -112,7 +113,7 @@ class Guard:
 
 
 guard = Guard()
-"""Of this process."""
+"""The guard of this process."""
 
 
 class GuardedHttp(HttpToolsProtocol):
@@ -126,20 +127,20 @@ class GuardedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if guard.admit(transport):
-            self._expect_headers()
+            self._start_header_timer()
         else:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         guard.leave(self.transport)
-        self._headers_are_here()
-        self._nobody_listens()
+        self._stop_header_timer()
+        self._drop_answers()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         # Empty lines before a request begin none, but end the wait for one.
         if self._headers_due is None and self.cycle.response_complete:
-            self._expect_headers()
+            self._start_header_timer()
         for start in range(0, len(data), SLICE_BYTES):
             self._take(data[start : start + SLICE_BYTES])
             # A WebSocket has nothing to say until it is accepted.
@@ -156,12 +157,12 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._headers_due is None:
-            self._expect_headers()
+            self._start_header_timer()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._unread_bytes = 0
-        self._headers_are_here()
+        self._stop_header_timer()
         super().on_headers_complete()
         self._unanswered = (*(one for one in self._unanswered if not one.response_complete), self.cycle)
 
@@ -173,20 +174,20 @@ class GuardedHttp(HttpToolsProtocol):
         self._unread_bytes = 0
         super().on_message_complete()
 
-    def _expect_headers(self) -> None:
+    def _start_header_timer(self) -> None:
         self._headers_due = self.loop.call_later(guard.header_timeout_s, self._give_up, "headers too slow")
 
-    def _headers_are_here(self) -> None:
+    def _stop_header_timer(self) -> None:
         if self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None
 
     def _give_up(self, reason: str) -> None:
         guard.refuse(reason)
-        self._nobody_listens()
+        self._drop_answers()
         self.transport.abort()
 
-    def _nobody_listens(self) -> None:
+    def _drop_answers(self) -> None:
         """Drop the answers that are under way; writing them to a connection that is closed would be an error.
 
         Uvicorn does so for the last of the requests sent ahead only, and not before the loop's next turn.
@@ -227,22 +228,22 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             super().data_received(some)
 
     def handle_ping(self) -> None:
-        if self._is_paced():
+        if self._count_piece():
             super().handle_ping()
 
     def handle_pong(self, event: Frame) -> None:
-        if self._is_paced():
+        if self._count_piece():
             super().handle_pong(event)
 
     def handle_cont(self, event: Frame) -> None:
-        if self._is_paced():
+        if self._count_piece():
             super().handle_cont(event)
 
-    def _is_paced(self) -> bool:
-        """Count a frame that is no message; False if there are too many of them, which ends the connection."""
+    def _count_piece(self) -> bool:
+        """Count a frame that is not a whole message; False if there are too many of them, which ends the connection."""
         if not self.transport.is_closing() and self._pieces.wait_s("") > 0.0:
             guard.refuse("too many pieces")
-            # What the application sends from now on is for nobody.
+            # Whatever the application sends from now on is dropped.
             self.disconnected = True
             self.transport.abort()
         return not self.transport.is_closing()

@@ -84,7 +84,7 @@ def forget_unread(page: Any) -> None:
 class Console:
     """The page, built when its first visitor comes: it takes seconds that the start of the server should not wait for.
 
-    A mounted application gets no lifespan of its own, so a task of ours runs it from the first visit until `stop`.
+    Starlette does not run the lifespan of a mounted application, so a task here does, from the first visit to `stop`.
     """
 
     def __init__(self, service: Service) -> None:

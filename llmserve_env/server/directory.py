@@ -1,4 +1,4 @@
-"""The sessions in memory, by key, by the id a client calls them, and by the client that reset them last."""
+"""The sessions in memory: by key, by the id that clients use, and by the client that reset them last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=Recorded)
 
 
 def _names_of(record: SessionRecord) -> list[Name]:
-    """What clients may call the session: a secret id is the same for all, another one only for its owner."""
+    """The names under which clients find the session: a secret id works for all, any other id only for its owner."""
     if record.is_secret:
         return [("secret", "", record.session_id)]
     by_address = [("address", record.own_address, record.session_id)] if record.own_address else []
@@ -31,7 +31,7 @@ def _names_of(record: SessionRecord) -> list[Name]:
 
 
 class Directory(Generic[S]):
-    """Bounded: the session that was used least recently leaves first. The store finds the others."""
+    """Holds a bounded number of sessions; the one used least recently leaves first, and is then in the store only."""
 
     def __init__(self, max_sessions: int, on_leave: Callable[[S], None]) -> None:
         self._max_sessions, self._on_leave = max_sessions, on_leave
@@ -88,7 +88,7 @@ class Directory(Generic[S]):
         return session
 
     def settle(self, session: S) -> None:
-        """The session's token has come back: its address alone does not stand for its client any longer."""
+        """Stop finding the session by its client's address alone, because its token has come back."""
         with self._lock:
             where = ("address", session.record.address)
             if self._latest.get(where) == session.record.key:

@@ -1,4 +1,4 @@
-"""What a server process answers with from its first moment.
+"""What answers requests from the first moment of a server process.
 
 OpenEnv and the simulator take seconds to import. Meanwhile `/health` and the page are answered here, WebSockets are
 accepted, and every other request waits. From then on, the application answers everything.
@@ -51,7 +51,7 @@ async def _accepted(receive: Receive, send: Send) -> tuple[Receive, Send]:
 
 def _is_for_operator(error: Exception) -> bool:
     """Whether the message of an error says what is wrong with a setting; any other error is a bug."""
-    # Loading them takes long, and by now the application has.
+    # Imported late: loading these takes long, and by now the application has done it.
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 

@@ -26,7 +26,7 @@ class StepCause(BaseModel):
 
 
 class StepAnswer(BaseModel):
-    """An answer of /step, as a client keeps it; fields that grading does not need are passed over."""
+    """An answer of /step, as a client keeps it; fields that grading does not need are ignored."""
 
     info: StepCause
     reward: FiniteFloat
@@ -37,7 +37,7 @@ def _kind_of_log(value: Any) -> str:
 
 
 def _not_endless(value: Any) -> Any:
-    """Refuse what would take seconds to check, in which nothing else could be done."""
+    """Refuse a log so long that checking it would block the server for seconds."""
     parts = [value, *(value.values() if isinstance(value, dict) else ())]
     if any(isinstance(one, list | dict) and len(one) > MAX_LOG_ENTRIES for one in parts):
         raise PydanticCustomError("too_long", "a log may have {most} entries at most", {"most": MAX_LOG_ENTRIES})

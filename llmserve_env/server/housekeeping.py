@@ -14,7 +14,7 @@ log = logging.getLogger("llmserve.server")
 async def repeat(
     name: str, interval_s: float, work: Callable[[], Awaitable[None]], on_error: Callable[[str], None]
 ) -> None:
-    """Do the work every so often. Each kind of failure is logged once, and when all is well again."""
+    """Do the work at an interval. Each kind of failure is logged once, and so is the recovery from it."""
     failures: set[type[Exception]] = set()
     while True:
         await asyncio.sleep(interval_s)

@@ -19,9 +19,9 @@ METRICS = "/metrics"
 EXPENSIVE = frozenset({"/grader", "/baseline"})
 STEPS = frozenset({"/step", "/web/step"})
 PLAYS = frozenset({"/play", "/mcp", "/agents", "/schema", "/info", "/openenv/web/gradio_api/queue/join"})
-"""What takes milliseconds."""
+"""Paths of requests that take milliseconds."""
 PROBES = frozenset({"/health", "/ready"})
-"""What a load balancer asks. It is answered whatever its rate, but late when there are too many."""
+"""Paths that load balancers ask. They are always answered, but late if there are too many requests."""
 
 
 class RateLimit:
@@ -63,7 +63,7 @@ class RateLimit:
 
 
 class Turns:
-    """A number of requests of one address in a turn of the event loop; more wait, so that no client delays all."""
+    """Limits the requests that an address may begin in a turn of the event loop, so that no client delays others."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once

@@ -45,7 +45,7 @@ UNLIMITED_BYTES = 1 << 40
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs work that would block the event loop, when the client has its turn."""
 Keep = Callable[[str, bool, Episode, dict[str, float] | None], None]
-"""Stores a played episode: its id, whether the client chose that, and the weights it was played with."""
+"""Stores a played episode: its id, whether the client chose the id, the episode, and its replaced weights."""
 
 
 def _seen(episode: Episode) -> ServeObservation:

@@ -17,7 +17,7 @@ from llmserve_env.version import ENVIRONMENT_VERSION
 
 
 def wire_log(log: ActionLog) -> EpisodeLog:
-    """The log as it travels; /grader takes it back as it is."""
+    """The log as a wire type, which /grader accepts unchanged."""
     names = [knob.name for knob in known_version(log.task_id, log.task_version).action_knobs]
     actions = [ServeAction.model_validate(dict(zip(names, action, strict=True))) for action in log.actions]
     return EpisodeLog(

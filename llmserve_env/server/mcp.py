@@ -1,6 +1,6 @@
-"""`POST /mcp`: OpenEnv's endpoint behind checks that it does not make, and with a limit of sessions per client.
+"""`POST /mcp`: OpenEnv's endpoint, behind checks that it lacks and with a limit of sessions per client.
 
-Each session of `/mcp` takes a thread of OpenEnv's, so there are few of them; WebSockets have a capacity of their own.
+Each session of `/mcp` takes one of OpenEnv's threads, so few are allowed; WebSockets have a separate limit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _problem(request: Any) -> dict[str, Any] | None:
 
 
 def ended_when_idle(receive: Receive, limit_s: float) -> Receive:
-    """A WebSocket's `receive` that reports the end of the connection when no message has come for so long."""
+    """A WebSocket's `receive` that reports the end of the connection when no message has come for `limit_s`."""
     has_begun = False
 
     async def receive_or_end() -> Message:
@@ -148,7 +148,7 @@ def mcp_routes(mcp: Mcp) -> APIRouter:
 
     @router.post(MCP_PATH, summary="OpenEnv's JSON-RPC endpoint")
     async def ask(request: Request) -> Response:
-        """Answers as OpenEnv does; what is no request of JSON-RPC is answered with the protocol's error."""
+        """Answer as OpenEnv does; anything but a JSON-RPC request gets the protocol's error."""
         answer = await mcp.answer(await request.body(), client_of(request))
         return json_response(json.dumps(answer).encode())
 

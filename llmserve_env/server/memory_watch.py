@@ -1,4 +1,4 @@
-"""Keeps a server process within its memory: episodes give way to whatever else needs it."""
+"""Keeps a server process within its memory limit: episodes give way to whatever else needs memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llmserve_env.server.episode_memory import EpisodeMemory
 from llmserve_env.server.process import give_back_memory, resident_bytes
 
 HIGH_SHARE = 0.88
-"""Part of the limit that the process takes with all its episodes; buffers and what is being packed need the rest."""
+"""Share of the limit for the process with all its episodes; buffers and episodes being packed need the rest."""
 MIN_EPISODE_BYTES = 32_000_000
 
 
@@ -27,14 +27,14 @@ class MemoryWatch:
         self._full_budget_bytes = memory.budget_bytes
 
     def begin(self) -> int:
-        """Note that everything is loaded; returns the budget of the episodes."""
+        """Set the budget of the episodes once everything else is loaded; returns it."""
         left_bytes = int(HIGH_SHARE * self._limit_bytes) - self._resident()
         self._full_budget_bytes = max(left_bytes, MIN_EPISODE_BYTES)
         self._memory.budget_bytes = self._full_budget_bytes
         return self._full_budget_bytes
 
     def look(self) -> None:
-        """Called every second or so, beside the event loop."""
+        """Fit the episodes' budget to the memory in use; called about once a second, beside the event loop."""
         high_bytes = int(HIGH_SHARE * self._limit_bytes)
         if self._resident() > high_bytes:
             self._give_back()

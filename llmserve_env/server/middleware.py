@@ -31,10 +31,10 @@ SMALL_BODY_BYTES = 65_536
 """Enough for anything but a log, and parsed within milliseconds whatever is wrong with it."""
 LOGS_PATH = "/grader"
 REQUESTS_AT_ONCE = 128
-"""Of one address. A step takes a quarter of a millisecond, other requests up to a few."""
+"""Requests of one address that may begin at once. A step takes a quarter of a millisecond, others up to a few."""
 HELD_S = 0.5
-"""A request beyond a limit is answered so late: refusing at once a thousand connections that ask again at once would
-leave little time for others."""
+"""Delay of the answer to a request beyond a limit: a thousand connections that are refused without delay and ask again
+without delay would leave little time for others."""
 CLIENT_GONE = 499
 """What proxies note for a request whose client went away before it was answered."""
 WORKER_HEADER = "x-worker"
@@ -50,7 +50,7 @@ class BodyRefusedError(Exception):
 
 
 class Gatekeeper:
-    """ASGI middleware."""
+    """The ASGI middleware; each request is an `_Exchange`."""
 
     def __init__(self, app: ASGIApp, settings: Settings, operations: Operations, rates: Rates) -> None:
         self._app, self._operations, self._rates = app, operations, rates

@@ -54,7 +54,7 @@ class Operations:
         return self._steps_of[task_id]
 
     def note_refused_connections(self, refused: Mapping[str, int]) -> None:
-        """Take over the counts of the process's guard, which has no registry of its own."""
+        """Take over the counts of the process's guard, which has no metrics registry."""
         for reason, count in refused.items():
             self.refused_connections.labels(reason).inc(count - self._refused_so_far.get(reason, 0))
             self._refused_so_far[reason] = count

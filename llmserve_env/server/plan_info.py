@@ -1,4 +1,4 @@
-"""`info` of /step: the window by the plan's names, and what it takes to grade a list of such answers by replay."""
+"""`info` of /step: the window by the plan's names, and what is needed to grade a list of such answers by replay."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class PostgresStore:
         return None if row is None else row[0]
 
     def _record(self, query: str, client: Client, **values: Any) -> SessionRecord | None:
-        asked = {**values, **sql.who(client.address, client.owner, client.is_shared)}
+        asked = {**values, **sql.client_parameters(client.address, client.owner, client.is_shared)}
         row = self._call(lambda db: db.execute(_named(query), asked).fetchone())
         return None if row is None else SessionRecord.of_row(row)
 

@@ -1,4 +1,4 @@
-"""What the operating system knows about this process, and what the process gives back to it."""
+"""The memory of this process: how much it occupies, and how freed memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def resident_bytes() -> int:
 
 
 def map_large_blocks() -> None:
-    """Let every block as large as an episode's arrays be a mapping of its own, which goes back when it is freed.
+    """Give every block as large as an episode's arrays a mapping of its own, which is returned when it is freed.
 
-    By default, glibc takes such blocks from its heaps once it has seen a few of them, and there the small blocks that
-    are still in use keep the freed memory from going back: twice as much as the episodes need.
+    By default, glibc takes such blocks from its heaps once it has seen a few of them. There, small blocks that are
+    still in use keep freed memory from being returned, and the process grows to twice what the episodes need.
     """
     libc = ctypes.CDLL(None)
     # Other C libraries have no such options.
@@ -36,7 +36,7 @@ def map_large_blocks() -> None:
 
 
 def give_back_memory() -> None:
-    """Hand pages that hold nothing back to the system."""
+    """Return pages that hold nothing to the system."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)

@@ -12,7 +12,7 @@ from llmserve_env.server.schemas import ReadyCheck, ReadyResponse
 from llmserve_env.server.service import BYTES_PER_MB, Service
 
 CACHED_S = 1.0
-"""The store is asked at most so often, because anybody may call /ready as often as they like."""
+"""The store is asked at most once in this time, because anybody may call /ready as often as they like."""
 STORE_TIMEOUT_S = 2.0
 
 

@@ -34,15 +34,15 @@ log = logging.getLogger("llmserve.server")
 ELSEWHERE = {
     "llm": "It takes a second or more for each step and needs a key of your own: run `python inference.py`.",
 }
-"""Agents that do not play on a server for everybody, and where they do."""
+"""Agents that do not play on a server that anybody may use, and where to play them."""
 Borrow = Callable[[int], object]
-"""Makes room for so many bytes until the agent has played."""
+"""Makes room for this many bytes until the agent has played."""
 PLAYABLE = tuple(name for name in AGENTS if name not in ELSEWHERE)
 """Agents quick enough to play while somebody watches."""
 
 
 def report(given: Grade) -> GradeReport:
-    """A grade in the form of the wire."""
+    """A grade as a wire type."""
     return GradeReport(
         task_id=given.task_id,
         seed=given.seed,
@@ -73,7 +73,7 @@ def grade_session(session: Session) -> GradeReport:
 
 
 def score_of(episode: Episode) -> float:
-    """The score alone."""
+    """The score of the episode's grade."""
     return grade_of(episode).score
 
 
@@ -105,7 +105,7 @@ def agent_for(name: str, past: Episode, borrow: Borrow = lambda _num_bytes: None
 
 
 def _prepared(name: str, task: Task, seed: int) -> Agent:
-    """An agent at the start of an episode. Clients are not told where on this machine the files are that it lacks."""
+    """An agent at the start of an episode. Errors about files that it lacks do not tell clients where they would be."""
     try:
         agent = make_agent(name)
         agent.reset(task, [stream(seed, POLICY_STREAM)])
@@ -114,7 +114,7 @@ def _prepared(name: str, task: Task, seed: int) -> Agent:
     except ConfigError as error:
         log.error("%s cannot play %s: %s", name, task.id, error)
         raise WeightsNotFoundError(
-            f"{name} cannot play {task.id} here: its files have a mistake that the server's log names"
+            f"{name} cannot play {task.id} here: its files contain a mistake; the server's log names it"
         ) from error
     return agent
 
@@ -126,7 +126,7 @@ def _without_folders(text: str) -> str:
 
 
 def _attach(agent: Agent, episode: Episode, borrow: Borrow) -> None:
-    """Show an agent that tries things out the simulator to copy, and borrow the memory of its copies."""
+    """Attach an agent that plans on copies of the simulator to this one, and borrow the memory for the copies."""
     if not isinstance(agent, PlannerAgent):
         return
     if episode.mode == "real":
@@ -145,7 +145,7 @@ def _detach(session: Session) -> None:
 def play_steps(
     sessions: Sessions, session: Session, agent_name: str, steps: int, client: Client, until_s: float
 ) -> list[dict[str, Any]]:
-    """Let an agent take some steps of a session, each journaled like a client's; after `until_s` nobody waits."""
+    """Let an agent take some steps of a session, each journaled like a client's; it stops at `until_s`."""
     played: list[dict[str, Any]] = []
     with ExitStack() as borrowed:
 
@@ -171,7 +171,7 @@ def play_steps(
 
 
 def _decision(session: Session, episode: Episode, agent_name: str, borrow: Borrow) -> tuple[Array, int]:
-    """What an agent does next, and after how many steps that is."""
+    """The agent's next action, and the number of steps before it."""
     done, agent = episode.step_count, session.agents.get(agent_name)
     if agent is None or session.agent_steps.get(agent_name) != done:
         agent = session.agents[agent_name] = agent_for(agent_name, episode, borrow)

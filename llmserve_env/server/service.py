@@ -70,7 +70,7 @@ class Service:
         self.started_at = time.monotonic()
         self.num_websockets: Callable[[], int] = lambda: 0
         self.compiled_share = 0.0
-        """How far compiling the simulator has got."""
+        """Share of the simulator's kernels that are compiled."""
         self._sessions: Sessions | None = None
         self._opening = threading.Lock()
         self._ready = asyncio.Event()
@@ -148,16 +148,16 @@ class Service:
         self.operations.store_errors.labels(where).inc()
 
     async def in_thread(self, client: Client | None, call: Callable[..., T], *args: Any) -> T:
-        """Work that needs no simulator: it runs beside the event loop and does not wait for the kernels."""
+        """Run work that needs no simulator beside the event loop; it does not wait for the kernels."""
         return await self._quick.run(client.address if client else OURSELVES, call, *args)
 
     async def quick(self, client: Client, call: Callable[..., T], *args: Any) -> T:
-        """A session's work, which may wait for the store or replay a journal. It waits for the simulator first."""
+        """Run a session's work, which may wait for the store or replay a journal, once the simulator is ready."""
         await self.until_ready()
         return await self.in_thread(client, call, *args)
 
     async def slow(self, client: Client, call: Callable[..., T], *args: Any) -> T:
-        """An expensive call, a few at a time, with a time limit. It waits for the simulator first."""
+        """Run an expensive call, a few at a time and with a time limit, once the simulator is ready."""
         await self.until_ready()
         limit_s = self.settings.expensive_timeout_s
         try:

@@ -179,7 +179,7 @@ class Sessions:
         if session is None:
             session = self._restore(self._find(session_id, client))
         if session_id is None:
-            self._check_it_is_theirs(session.record, client)
+            self._check_program(session.record, client)
         if not self._is_settled(session, client):
             # From here on, calls from the same address without the token are somebody else's.
             self.store.claim(session.key)
@@ -191,7 +191,7 @@ class Sessions:
         """The session as the store has it, whichever worker wrote it."""
         return self._refreshed(self.get(session_id, client), client)
 
-    def _check_it_is_theirs(self, record: SessionRecord, client: Client) -> None:
+    def _check_program(self, record: SessionRecord, client: Client) -> None:
         if not client.owner and record.program != client.program:
             raise AmbiguousClientError(
                 "several programs use this server from your address; send the session_id that /reset answered"
@@ -276,7 +276,7 @@ class Sessions:
             )
         overrides = json.loads(record.weights) if record.weights else None
         episode = self._new_episode(task, overrides)
-        # One replay at a time, so that those who replay wait for each other and not the others for them.
+        # One replay at a time, so that replays wait for each other, and other calls do not wait for them.
         with self._replaying:
             episode.reset(record.seed)
             for action in self.store.actions_from(record.key, 0):
@@ -285,7 +285,7 @@ class Sessions:
         return self.directory.remember(session)
 
     def expire(self, idle_min: int) -> int:
-        """Forget sessions that have been idle for so long while servers ran; returns how many."""
+        """Forget sessions that have been idle for this many minutes of server time; returns how many."""
         gone = self.store.expire(self.store.clock_min() - idle_min)
         self.limits.recount()
         return gone

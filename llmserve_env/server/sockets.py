@@ -1,6 +1,6 @@
 """`/ws`: OpenEnv's WebSocket protocol, served on Starlette alone so that a step costs little more than its simulation.
 
-One connection is one session with an environment of its own. The messages are OpenEnv's: `reset`, `step`, `state`,
+Each connection is one session with its own environment. The messages are OpenEnv's: `reset`, `step`, `state`,
 `close` and `mcp`. Two things are left to OpenEnv: `mcp` messages, and connections that join a session made by `/mcp`.
 """
 
@@ -238,7 +238,7 @@ class Sockets:
         await websocket.close()
 
     async def _end(self, environment: LLMServeEnvironment, client: Client) -> None:
-        """Store what was played. A store that is away loses the record of an episode whose client has gone."""
+        """Store what was played. If the store is away, the record of an episode whose client has gone is lost."""
         try:
             await self._service.in_thread(client, environment.close)
         except (StoreUnavailableError, TooManyWaitingError) as error:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 BUSY_TIMEOUT_S = 5.0
 RETRY_INTERVAL_S = 0.02
 LOG_PAGES = 20_000
-"""When the write-ahead log has grown so long, the next commit moves it into the file."""
+"""Length of the write-ahead log at which the next commit moves it into the file."""
 PAGE_BYTES = 4096
 DETAILS = {"serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "without_rowid": " WITHOUT ROWID"}
 
@@ -72,7 +72,7 @@ class SQLiteStore:
         )
 
     def _patient_connection(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection of its own that waits for other programs, so that no step waits for it."""
+        """A separate connection that waits for other programs, so that no step has to."""
         self._check_file()
         return nullcontext(self._db) if self._path is None else closing(self._connect(BUSY_TIMEOUT_S))
 
@@ -94,7 +94,7 @@ class SQLiteStore:
             raise StoreUnavailableError("the session store's file has been removed or replaced; restart the server")
 
     def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run statements. While another program locks the file, a thread waits and an event loop is told at once."""
+        """Run statements. While another program locks the file, a thread waits; an event loop gets an error at once."""
         give_up_at_s = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
@@ -135,12 +135,12 @@ class SQLiteStore:
         return self._call(lambda db: db.execute(sql.INSERT_STEP, row).rowcount == 1)
 
     def find(self, session_id: str, client: Client) -> SessionRecord | None:
-        asked = sql.who(client.address, client.owner, client.is_shared)
+        asked = sql.client_parameters(client.address, client.owner, client.is_shared)
         row = self._one(sql.FIND, session_id=session_id, **asked)
         return None if row is None else SessionRecord.of_row(row)
 
     def latest(self, client: Client) -> SessionRecord | None:
-        row = self._one(sql.LATEST, **sql.who(client.address, client.owner, client.is_shared))
+        row = self._one(sql.LATEST, **sql.client_parameters(client.address, client.owner, client.is_shared))
         return None if row is None else SessionRecord.of_row(row)
 
     def claim(self, key: int) -> None:

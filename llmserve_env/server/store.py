@@ -40,7 +40,7 @@ class SessionRecord:
 
     session_id: str
     is_secret: int
-    """Whether the server made the id up, so that knowing it is the right to use the session."""
+    """Whether the server made up the id, so that whoever knows it may use the session."""
     over_http: int
     """Whether it is played over HTTP; otherwise it is the record of an episode played over a WebSocket."""
     owner: str
@@ -49,7 +49,7 @@ class SessionRecord:
     """The client's `place`."""
     program: str
     is_claimed: int
-    """Whether the token has come back, so that calls without it are those of somebody else."""
+    """Whether the token has come back, so that calls without it must come from somebody else."""
     task_id: str
     task_version: int
     environment_version: str
@@ -77,7 +77,7 @@ class SessionRecord:
         return "" if self.address.startswith(SHARED) else self.address
 
     def replaces(self, former: SessionRecord) -> bool:
-        """Whether the creator of this session means the former one by the same id."""
+        """Whether the creator of this session would reach the former one under the same id."""
         if (self.session_id, self.is_secret, self.over_http) != (former.session_id, former.is_secret, former.over_http):
             return False
         # A client without a cookie has a new owner each time.
@@ -124,7 +124,7 @@ class SessionStore(Protocol):
         """Journal step number `step` (from 0); False if that step is taken or the session is gone."""
 
     def find(self, session_id: str, client: Client) -> SessionRecord | None:
-        """The session that this client means by an id, without its actions."""
+        """The session that this client reaches under an id, without its actions."""
 
     def latest(self, client: Client) -> SessionRecord | None:
         """The session that this client reset last, without its actions."""

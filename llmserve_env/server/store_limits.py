@@ -1,4 +1,4 @@
-"""How much a session store may hold, per client and in all. What must go is what was not used for longest."""
+"""How much a session store may hold, per client and in total. Sessions unused for longest are deleted first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EVICTED_FRACTION = 0.02
 class StoreLimits:
     """Makes room for a new session by deleting old ones.
 
-    A client that has its share loses its own oldest sessions. When the store is full, the client with the most sessions
-    loses its oldest, so that nobody can push out a client that has few.
+    A client that has reached its share loses its own oldest sessions. If the store is full, the client with the most
+    sessions loses its oldest, so that nobody can push out a client that has few.
     """
 
     def __init__(

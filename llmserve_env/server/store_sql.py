@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from llmserve_env.server.store import COLUMNS, NAMES
 
-SCHEMA_VERSION = 2
 TABLES = (
     """CREATE TABLE IF NOT EXISTS llmserve_sessions (
     key {serial},
@@ -46,7 +45,7 @@ UPGRADE = (
     "DROP TABLE {steps}",
     "DROP TABLE {sessions}",
 )
-"""From the tables of version 1, whose ids were all as good as secret; their idle time begins anew."""
+"""Copies the tables of version 1, whose ids all count as secret; idle times begin anew."""
 
 INSERT_SESSION = (
     f"INSERT INTO llmserve_sessions ({NAMES}) VALUES ({', '.join(f':{name}' for name in COLUMNS)}) RETURNING key"
@@ -56,7 +55,7 @@ DELETE_SAME = (
     "AND over_http = :over_http AND (is_secret = 1 OR owner = :owner OR (:is_claimed = 0 AND address = :own_address "
     "AND address <> ''))"
 )
-"""As `SessionRecord.replaces`."""
+"""Deletes what `SessionRecord.replaces` says of a new session."""
 INSERT_STEP = (
     "INSERT INTO llmserve_steps SELECT :key, :step, :action, :at_min "
     "WHERE EXISTS (SELECT 1 FROM llmserve_sessions WHERE key = :key) ON CONFLICT DO NOTHING"
@@ -97,6 +96,6 @@ CLOCK = "SELECT minutes FROM llmserve_clock WHERE id = 1"
 TICK = "UPDATE llmserve_clock SET minutes = minutes + 1 WHERE id = 1 AND minutes = :seen"
 
 
-def who(address: str, owner: str, is_shared: bool) -> dict[str, str]:
-    """The parameters that say who asks; an address that many clients share identifies none of them."""
+def client_parameters(address: str, owner: str, is_shared: bool) -> dict[str, str]:
+    """Parameters that identify the client; an address that many clients share identifies none of them."""
     return {"owner": owner, "address": "" if is_shared else address}

@@ -39,12 +39,12 @@ def known_task(name: str | int) -> Task:
 
 
 def _own_task(task_id: str) -> Task:
-    """A task of the operator's own; what is wrong with its file is told to the operator and not to clients."""
+    """One of the operator's own tasks; mistakes in its file are reported to the operator, not to clients."""
     try:
         return load_task(task_id)
     except ConfigError as error:
         log.error("task %s cannot be played: %s", task_id, error)
-        text = f"task {task_id!r} cannot be played: its file has a mistake that the server's log names"
+        text = f"task {task_id!r} cannot be played: its file contains a mistake; the server's log names it"
         raise ConfigError(text) from error
 
 

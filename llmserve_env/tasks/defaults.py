@@ -7,6 +7,7 @@ from typing import Any
 
 from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.engine.tiers import TIERS_BY_NAME
+from llmserve_env.profiles.memory import UTILISATION
 from llmserve_env.profiles.serving import WORDS, with_profile
 from llmserve_env.profiles.store import load_profile
 from llmserve_env.tasks.files import number_of, suite_of
@@ -14,15 +15,13 @@ from llmserve_env.units import bytes_to_gb
 
 HOST = "xeon-h200-vllm-0.26"
 """The CPU of a deployment in words that names none; `host: null` leaves the GPU alone."""
-MEMORY_UTILISATION = 0.9
-"""Share of the card that vLLM takes unless told otherwise (--gpu-memory-utilization)."""
 WAITING_ROOM = 64
 REWARD_WEIGHTS = {"throughput": 0.40, "latency": 0.25, "violations": 0.35, "cost": 0.15, "memory": 0.15}
 GRADER_WEIGHTS = {"throughput": 0.30, "slo": 0.40, "cost": 0.20, "memory": 0.10}
 
 
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a task with every part that was left out; what is there stays as it is, right or wrong."""
+    """The fields of a task, with defaults for every part left out; fields that are given stay, right or wrong."""
     filled: dict[str, Any] = dict(data)
     filled.setdefault("suite", suite_of(str(data.get("id"))))
     filled.setdefault("number", number_of(str(data.get("id"))))
@@ -62,11 +61,11 @@ def _deployment(section: Any, num_classes: int) -> Any:
     if is_in_words:
         filled.setdefault("host", HOST)
         if "memory_limit_gb" not in filled:
-            filled.setdefault("gpu_memory_utilization", MEMORY_UTILISATION)
+            filled.setdefault("gpu_memory_utilization", UTILISATION)
     utilisation = filled.get("gpu_memory_utilization")
     if "memory_limit_gb" not in filled and isinstance(filled.get("profile"), str):
         card_gb = bytes_to_gb(load_profile(filled["profile"]).gpu.memory_bytes)
-        share = utilisation if isinstance(utilisation, float | int) else MEMORY_UTILISATION
+        share = utilisation if isinstance(utilisation, float | int) else UTILISATION
         filled["memory_limit_gb"] = round(share * card_gb, 1)
     return filled
 

@@ -1,4 +1,4 @@
-"""Find task files and read them as plain mappings, without loading what it takes to play them."""
+"""Find task files and read them as plain mappings, without loading the modules that play them."""
 
 from __future__ import annotations
 

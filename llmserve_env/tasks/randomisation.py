@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.engine.costs import GpuCosts
+from llmserve_env.profiles.memory import UTILISATION
 from llmserve_env.profiles.prediction import predict_ps
 from llmserve_env.profiles.store import load_profile
-from llmserve_env.tasks.defaults import MEMORY_UTILISATION
 from llmserve_env.tasks.task import Task, parse_task
 from llmserve_env.tasks.variants import with_changes
 from llmserve_env.units import PS_PER_S, bytes_to_gb
@@ -45,7 +45,7 @@ def perturbed(task: Task, rng: Rng) -> Task:
 
 
 def _perturbed_arrivals(arrivals: dict[str, Any], rng: Rng) -> dict[str, Any]:
-    """Rates and times of one source, each stretched by a factor of its own."""
+    """Rates and times of one source, each stretched by a different factor."""
     rates, times = log_uniform(rng, 0.85, 1.2), log_uniform(rng, 0.8, 1.25)
     stretched = {
         name: value * (rates if name.endswith("_rps") else times)
@@ -91,7 +91,7 @@ def _scaled(service: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def drawn(rng: Rng, window_s: float | None = None) -> Task:
-    """A task of its own: one to three classes and sources, any kind of arrivals, and a fleet to match."""
+    """A new task: one to three classes and sources, any kind of arrivals, and a fleet to match."""
     names = ("interactive", "standard", "batch")[: rng.integers(1, 4)]
     profile, replicas = str(rng.choice(PROFILES)), int(rng.choice([1, 2, 2, 3, 4, 8]))
     prefill_replicas = int(rng.integers(0, 2)) * max(replicas // 4, 1)
@@ -149,7 +149,7 @@ def _classes(rng: Rng, names: tuple[str, ...]) -> list[dict[str, Any]]:
 def _source(
     rng: Rng, index: int, costs: GpuCosts, gpus: float, window_s: float, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A tenant that keeps so many GPUs busy on average."""
+    """A tenant that keeps this many GPUs busy on average."""
     prompt, output = log_uniform(rng, 64.0, 8000.0), log_uniform(rng, 20.0, 400.0)
     rate_rps = gpus * capacity_rps(costs, prompt, output)
     middle = rng.uniform(0.45, 0.75)
@@ -231,7 +231,7 @@ def _mean_tokens(lengths: dict[str, Any]) -> float:
 
 
 def _mean_rps(arrivals: dict[str, Any]) -> float:
-    """The mean rate that `_arrivals` was asked for."""
+    """The mean rate that `_arrivals` was given."""
     match arrivals["kind"]:
         case "on_off":
             return float(arrivals["on_rps"] * arrivals["on_s"] / (arrivals["on_s"] + arrivals["off_s"]))
@@ -245,5 +245,5 @@ def _mean_rps(arrivals: dict[str, Any]) -> float:
 
 
 def _most_gb(profile: str) -> float:
-    """What vLLM takes of the card."""
-    return MEMORY_UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)
+    """Memory that vLLM takes of the card, in GB."""
+    return UTILISATION * bytes_to_gb(load_profile(profile).gpu.memory_bytes)

@@ -64,7 +64,7 @@ class DeploymentSpec(GrowingPart):
     host_time_scale: Positive = 1.0
     """Times of the host as multiples of those in its file: below 1 for a faster CPU."""
     async_scheduling: bool | None = None
-    """Schedule an iteration while the one before it runs; not given, on where there is a host, as in vLLM."""
+    """Schedule an iteration while the one before it runs; not given, on if there is a host, as in vLLM."""
     waiting_room: tuple[Count, ...]
     """Waiting requests allowed per replica, one figure per class in order of urgency."""
     bring_up_s: NonNegative = 2.0

@@ -173,7 +173,7 @@ class Task(Part):
 
     @cached_property
     def masked_knobs(self) -> tuple[str, ...]:
-        """Knobs of the action that stay at their defaults whatever it says."""
+        """Knobs of the action that keep their defaults, whatever values it gives them."""
         return tuple(knob.name for knob in self.action_knobs if knob.name not in self.knobs.active)
 
     @cached_property

@@ -1,7 +1,6 @@
 """The same task with something else: another fleet, GPU, rate or traffic, or other fields.
 
-A variant is checked like any other task and has no file, because no file says what it says: it cannot be graded on the
-references of the original.
+A variant is checked like any other task. It has no file, so it cannot be graded on the references of the original.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ import numpy as np
 
 from llmserve_env.engine.tiers import TIER_NAMES
 from llmserve_env.errors import ConfigError
+from llmserve_env.profiles.memory import UTILISATION
 from llmserve_env.profiles.store import load_profile
-from llmserve_env.tasks.defaults import MEMORY_UTILISATION, default_quality
+from llmserve_env.tasks.defaults import default_quality
 from llmserve_env.tasks.task import Task, parse_task
 from llmserve_env.units import bytes_to_gb
 from llmserve_env.workloads import schedule
@@ -32,7 +32,7 @@ def with_changes(task: Task, **changes: Any) -> Task:
 
 
 def at_rate(task: Task, factor: float) -> Task:
-    """The same traffic at so many times its rate."""
+    """The same traffic at `factor` times its rate."""
     return with_changes(task, workload={"rate_scale": task.workload.rate_scale * factor})
 
 
@@ -56,14 +56,14 @@ def on_fleet(task: Task, replicas: int, profile: str | None = None) -> Task:
     active = [name for name in task.knobs.active if name != "prefill_decode_split"]
     deployment: dict[str, Any] = {"replicas": replicas, "prefill_replicas": 0}
     if profile is not None and profile != task.deployment.profile:
-        limit_gb = round(MEMORY_UTILISATION * _card_gb(profile), 1)
+        limit_gb = round(UTILISATION * _card_gb(profile), 1)
         # A price in the task is that of the GPU it names.
         deployment |= {"profile": profile, "memory_limit_gb": limit_gb, "price_usd_per_hour": None}
     return with_changes(task, **_on_tiers(task, deployment), knobs={"active": active})
 
 
 def _on_tiers(task: Task, deployment: dict[str, Any]) -> dict[str, Any]:
-    """The deployment, and what answers are worth in the tiers of its profile: as the task says it, where it does."""
+    """The deployment, and what answers are worth in the tiers of its profile: by the task, or else by default."""
     profile = deployment.get("profile", task.deployment.profile)
     if profile == task.deployment.profile:
         return {"deployment": deployment}
@@ -77,7 +77,7 @@ def _on_tiers(task: Task, deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def saturated(task: Task, factor: float) -> Task:
-    """The same requests as steady Poisson traffic of so many times the mean rate, from clients that never leave."""
+    """The same requests as steady Poisson traffic of `factor` times the mean rate, from clients that never leave."""
     rates = np.mean([schedule(task.workload, seed).rate_rps.mean(axis=0) for seed in RATE_SEEDS], axis=0)
     workload = task.workload.model_dump(by_alias=True)
     sources = []

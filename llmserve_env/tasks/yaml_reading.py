@@ -1,4 +1,4 @@
-"""YAML from strangers: refused before it can exhaust the stack or the memory, and never ambiguous."""
+"""Untrusted YAML: refused before it can exhaust the stack or the memory, and never ambiguous."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StrictLoader(_Loader):  # type: ignore[misc]
     """Plain values only, and every key once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping; a key that stands there twice would silently replace the first."""
+        """A mapping; a repeated key, which would silently replace the first, is refused."""
         seen: set[str] = set()
         for key, _ in node.value:
             name = str(key.value)
@@ -35,7 +35,7 @@ def _refuse(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def check_shape(text: str) -> None:
-    """Raise a MarkedYAMLError for text that is nested too deeply, or whose aliases stand within each other."""
+    """Raise a MarkedYAMLError for text that is nested too deeply, or has aliases within anchored values."""
     if len(text) > MAX_CHARS:
         raise yaml.YAMLError(f"{len(text):,} characters; at most {MAX_CHARS:,} are read")
     # What is open: whether each collection, or one around it, has an anchor.

@@ -38,7 +38,7 @@ def load_checkpoint(model: PPO, folder: Path) -> dict[str, Any]:
     """Bring a model back to a checkpoint; returns what was measured up to it."""
     path = folder / "checkpoint.safetensors"
     if not path.is_file():
-        raise WeightsNotFoundError(f"there is no checkpoint in {folder} to go on from; start without --resume")
+        raise WeightsNotFoundError(f"there is no checkpoint in {folder} to continue from; start without --resume")
     tensors = load_file(path)
     policy = {name.removeprefix("policy."): t for name, t in tensors.items() if name.startswith("policy.")}
     model.policy.load_state_dict(policy)

@@ -64,7 +64,7 @@ def train(run: TrainingRun) -> Trained:
 
 
 def compile_kernels(tasks: Sequence[Task]) -> None:
-    """Serve one window of everything: the first call compiles the core, or loads it, and is no part of training."""
+    """Serve one window of every task: the first call compiles or loads the core, which is not part of training."""
     env = ServingVecEnv(tasks, len(tasks), seed=0)
     env.reset()
     env.step_async(np.zeros((len(tasks), env.action_space.shape[0]), np.int64))

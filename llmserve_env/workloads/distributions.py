@@ -9,14 +9,13 @@ from itertools import pairwise
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 from scipy.special import ndtr, ndtri
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.parts import Count, Fraction, NonNegative, Part
 
 N = TypeVar("N", int, float)
-Array: TypeAlias = npt.NDArray[Any]
 
 MIN_KEPT_MASS = 1e-6
 """Least share of a log-normal distribution that must fall within the bounds of `bounds: resample`."""

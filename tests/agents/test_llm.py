@@ -213,7 +213,7 @@ def test_the_figures_shown_are_those_of_the_wire_from_the_first_window() -> None
 def test_too_many_unusable_answers_fail_the_episode_instead_of_scoring_other_knobs() -> None:
     with openai_server(lambda asked: "no idea") as server:
         options = {"llm": {"settings": agent_of(server, decide_every=20, max_unusable_share=0.3).settings}}
-        with pytest.raises(AgentError, match=r"4 of 4 answers on static_workload were no actions; .* no score"):
+        with pytest.raises(AgentError, match=r"4 of 4 answers on static_workload were not actions; .* no score"):
             evaluate(["llm"], [load_task("static_workload")], [1], options=options)
     assert len(server.requests) == 4
 

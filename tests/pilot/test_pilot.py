@@ -188,7 +188,7 @@ def test_a_bounds_file_that_makes_no_sense_is_refused_with_its_field(tmp_path: P
 def test_a_log_of_something_else_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"reading": {}}\n{"weather": 1}\n')
-    with pytest.raises(ConfigError, match=r"log\.jsonl:2 is no decision"):
+    with pytest.raises(ConfigError, match=r"log\.jsonl:2 is not a decision"):
         read_log(path)
 
 

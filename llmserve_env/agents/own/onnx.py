@@ -46,7 +46,7 @@ class OnnxAgent:
     def act(self, view: AgentView) -> Array:
         if self._actions is None or view.features is None:
             raise EpisodeStateError(f"{self.name} acts on the observation vector: reset it, and play in process")
-        # One row at a time: a batched product rounds by batch size, and could turn a near tie.
+        # One row at a time: a batched product rounds by batch size, and could flip a near tie.
         return self._actions.decode(np.concatenate([self._levels(row[None]) for row in view.features]))
 
     def _levels(self, row: Array) -> Array:

@@ -39,7 +39,7 @@ class FunctionAgent:
 
 
 class SimpleAgents:
-    """Plays a simple agent on any number of episodes, with an object of its own for each."""
+    """Plays a simple agent on any number of episodes, with a separate object for each."""
 
     def __init__(self, name: str, make: Callable[[], SimpleAgent]) -> None:
         self.name = name

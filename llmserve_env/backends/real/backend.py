@@ -103,7 +103,7 @@ class LiveBackend:
             self.close()
 
     def close(self, reason: str | None = None) -> None:
-        """Cancel what is under way and release the engine; a reason ends the episode. Records stay readable."""
+        """Cancel what is under way and release the engine. A reason ends the episode; records stay readable."""
         self.stopped = self.stopped or reason
         self.provider = None
         if self.player is not None:

@@ -153,12 +153,12 @@ def _first_tokens(player: LoadPlayer) -> dict[int, float]:
 def front_end_of(recording: Recording, sent_at_s: Mapping[int, float], received_at_s: Mapping[int, float]) -> FrontEnd:
     """Median time from client to engine and back, over the requests that both sides saw.
 
-    What a request waits for the running iteration to end is not part of it: the simulator knows that.
+    Waiting for the running iteration to end is left out, because the simulator models it.
     """
     there = [recording.seen_at_s[i] - at_s for i, at_s in sent_at_s.items() if i in recording.seen_at_s]
     back = [at_s - recording.answered_at_s[i] for i, at_s in received_at_s.items() if i in recording.answered_at_s]
     if not there or not back:
-        raise ProviderError("the engine recorded none of the requests we sent: is the control folder its own?")
+        raise ProviderError("the engine recorded none of the requests: does another engine use its control folder?")
     request_ms, token_ms = (round(max(median(times), 0.0) * MS_PER_S, 3) for times in (there, back))
     return FrontEnd(request_ms=request_ms, token_ms=token_ms)
 

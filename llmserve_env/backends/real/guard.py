@@ -1,4 +1,4 @@
-"""Limits on what an endpoint may send us, and on which of its words reach our own clients.
+"""Limits on what an endpoint may send, and on which of its words reach this package's clients.
 
 An endpoint may be hostile or broken: answers that never end, answers that drip, counts that make no sense, and error
 texts that repeat the key they were asked with.
@@ -26,7 +26,7 @@ _SECRETS = re.compile(r"(?i)(bearer\s+|\bsk-|\bhf_)[\w.\-*]{4,}")
 
 
 class AnswerTooLargeError(httpx2.TransportError):
-    """An answer was longer than allowed, or packed so that its length cannot be known."""
+    """An answer was longer than allowed, or compressed, so that its length cannot be known."""
 
 
 def quoted(words: object, *secrets: str) -> str:
@@ -68,18 +68,18 @@ class LimitedTransport(httpx2.AsyncHTTPTransport):
         self._limit_bytes = limit_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        # A packed answer may unpack into a thousand times its length.
+        # A compressed answer may expand to a thousand times its length.
         request.headers["accept-encoding"] = "identity"
         answer = await super().handle_async_request(request)
         if answer.headers.get("content-encoding", "identity") != "identity":
             await answer.aclose()
-            raise AnswerTooLargeError("the answer is packed, although an unpacked one was asked for")
+            raise AnswerTooLargeError("the answer is compressed, although it was requested uncompressed")
         answer.stream = _LimitedStream(answer.stream, self._limit_bytes)
         return answer
 
 
 def fetch_text(client: httpx.Client, url: str, total_s: float) -> str:
-    """GET a page that is neither larger than a list may be nor slower than `total_s`; httpx.HTTPError otherwise."""
+    """GET a page of at most `MAX_LIST_BYTES` within `total_s`; httpx.HTTPError otherwise."""
     ends_at_s = time.monotonic() + total_s
     parts, size = [], 0
     with client.stream("GET", url, headers={"accept-encoding": "identity"}) as answer:

@@ -1,7 +1,7 @@
 """A vLLM in this process, with our scheduler: requests and tokens without HTTP, knobs through the control folder.
 
 Only the control folder, numpy and vLLM itself are needed, so that an experiment can run on a machine that has little
-else. vLLM's engine core runs in a process of its own, as always.
+else. vLLM's engine core runs in a separate process, as always.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ASYNC_SCHEDULER = "llmserve_steering.scheduler.SteeredAsyncScheduler"
 PLUGIN_FOLDER = Path(str(plugin.__file__)).parent
 START_TIMEOUT_S = 600.0
 HOST = "vllm"
-"""Installed where the engine is, and no dependency of ours."""
+"""The engine's package, which is not a dependency of this one."""
 
 
 class Handover:
@@ -45,7 +45,7 @@ class Handover:
         self._is_due = False
 
     def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
-        """Called in the engine's loop. An item for a caller that is gone is dropped: nobody waits for it."""
+        """Called in the engine's loop. An item for a caller that has gone away is dropped."""
         self._arrived.append((queue, item))
         if not self._is_due and not self.caller.is_closed():
             self._is_due = True
@@ -61,7 +61,7 @@ class Handover:
 
 
 class InProcessEngine:
-    """An `AsyncLLM` in an event loop and thread of its own, which serves one episode after the other."""
+    """An `AsyncLLM` with its own event loop and thread, which serves one episode after the other."""
 
     def __init__(self, folder: Path, *, scheduler: str = ASYNC_SCHEDULER, **arguments: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class InProcessEngine:
             async for output in self._engine.generate(prompt, options, name, priority=priority):
                 put(len(output.outputs[0].token_ids))
         except Exception as error:
-            # The engine may raise anything, in a loop where nobody waits for it: the caller raises it.
+            # The engine may raise anything, and nothing in this loop awaits it, so the error is handed to the caller.
             last = error
         finally:
             put(last)
@@ -154,7 +154,7 @@ class InProcessProvider(Steering):
         self._salt = uuid4().hex
 
     def check(self) -> None:
-        """The scheduler has said that it is there."""
+        """Wait until the scheduler has reported, and empty the prefix cache."""
         ends_at_s = time.monotonic() + START_TIMEOUT_S
         while not (self._folder / STATUS).exists() and time.monotonic() < ends_at_s:
             time.sleep(0.05)
@@ -186,4 +186,4 @@ class InProcessProvider(Steering):
             yield Piece(count, call.prompt_tokens, used)
 
     async def aclose(self) -> None:
-        """The engine serves the next episode as well."""
+        """Do nothing: the engine also serves the next episode."""

@@ -75,7 +75,7 @@ class LaunchOptions:
             "--structured-outputs-config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
         }
         if not self.async_scheduling:
-            # Its stop-watch waits for the GPU, which would undo scheduling ahead.
+            # The timed worker waits for the GPU, which would defeat asynchronous scheduling.
             options["--worker-cls"] = WORKER
         if self.num_blocks is not None:
             options["--num-gpu-blocks-override"] = self.num_blocks
@@ -88,7 +88,7 @@ class LaunchOptions:
 
 
 class VllmServer:
-    """A server that this process starts. As a context manager it stops with its user."""
+    """A vLLM server that this process starts; used as a context manager, it stops at the end of the block."""
 
     def __init__(self, options: LaunchOptions) -> None:
         self.options = options
@@ -103,7 +103,7 @@ class VllmServer:
         return self.options.folder / "vllm.log"
 
     def settings(self, **overrides: object) -> RealSettings:
-        """Settings of real mode that lead here."""
+        """Settings of real mode for this server."""
         found = {"provider": "vllm", "model": self.options.served_name, "base_url": self.base_url}
         return RealSettings.model_validate({**found, "control_dir": self.options.folder, **overrides})
 

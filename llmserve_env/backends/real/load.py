@@ -1,6 +1,6 @@
 """Requests played in real time: each is sent when it is due, and every token is stamped as it arrives.
 
-The load runs in an event loop in a thread of its own, so a slow agent does not delay it.
+The load runs in an event loop in a separate thread, so a slow agent does not delay it.
 """
 
 from __future__ import annotations

@@ -42,16 +42,16 @@ WORDS = (
     "line",
     "end",
 )
-"""Common words: one token each to most tokenizers."""
+"""Common words, which most tokenizers encode as one token each."""
 CHAT_TOKENS = 8
 """Roughly what a chat template adds to a message; the bill uses the API's own count."""
 KEPT_BY_US = ("batch_cap", "priority_routing")
-"""Knobs that need nothing of the API."""
+"""Knobs that the client implements by itself."""
 FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
 def reason_of(error: Exception) -> str:
-    """A few words that failures are counted under."""
+    """The few words under which a failure is counted."""
     match error:
         case openai.RateLimitError():
             return "rate limited (429)"
@@ -116,7 +116,7 @@ class OpenAIProvider:
         except (openai.APIConnectionError, TimeoutError) as error:
             raise ProviderError(
                 f"{where} does not answer within {limit_s:g} s ({reason_of(error)}): "
-                "start the server or mend LLMSERVE_REAL_BASE_URL"
+                "start the server or correct LLMSERVE_REAL_BASE_URL"
             ) from None
         except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
             raise ProviderError(f"{where} does not speak OpenAI's protocol: {self._said(error)}") from None
@@ -127,7 +127,7 @@ class OpenAIProvider:
             )
 
     async def _model_names(self, limit_s: float) -> list[str]:
-        """One page of the list; an endpoint could name a next page for ever."""
+        """One page of the list; an endpoint could name next pages forever."""
         async with asyncio.timeout(limit_s), self._connect(MAX_LIST_BYTES, 0) as client:
             page = await client.models.list()
         return [str(model.id) for model in page.data]

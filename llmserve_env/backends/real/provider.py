@@ -11,7 +11,7 @@ from llmserve_env.errors import LLMServeError
 
 
 class StreamError(LLMServeError):
-    """One request failed; others may go on. The message is a few words that failures are counted under."""
+    """One request failed; others may go on. Failures are counted by the message, which is a few words."""
 
 
 class ImplausibleAnswerError(StreamError):

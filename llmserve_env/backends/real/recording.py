@@ -24,11 +24,11 @@ class Recording:
     """What an engine did: its iterations, and when it first saw and first answered each request (`time.monotonic`)."""
 
     iterations: tuple[Iteration, ...]
-    """With the device's time where the engine told it from the host's, otherwise with the whole time."""
+    """With the device's time if the engine recorded it separately from the host's, otherwise with the whole time."""
     seen_at_s: Mapping[int, float]
     answered_at_s: Mapping[int, float]
     launches: tuple[Launch, ...] = ()
-    """What the host took beside them; empty where the engine did not tell it from the device's time."""
+    """The host's time beside them; empty if the engine did not record it separately from the device's."""
 
     @property
     def busy_ms(self) -> float:

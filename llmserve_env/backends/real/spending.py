@@ -57,7 +57,7 @@ class Budget:
         return PER_MILLION * (self._price_in * prompt_tokens + self._price_out * completion_tokens)
 
     def reserve(self, prompt_tokens: int, completion_tokens: int) -> bool:
-        """Reserve the worst case of one request; False once it would exceed a cap, and from then on."""
+        """Reserve the worst case of one request; once a reservation would exceed a cap, False from then on."""
         tokens, usd = prompt_tokens + completion_tokens, self.usd(prompt_tokens, completion_tokens)
         spent, caps = self.spent, self._settings
         held = spent.prompt_tokens + spent.completion_tokens + self._reserved_tokens
@@ -85,7 +85,7 @@ class Budget:
         return self._saved
 
     def settle(self, reserved: tuple[int, int], used: tuple[int, int]) -> None:
-        """A request is over: its reservation (prompt, completion) gives way to what it used."""
+        """Replace the reservation (prompt, completion) of a finished request by what it used."""
         self._reserved_tokens -= sum(reserved)
         self._reserved_usd -= self.usd(*reserved)
         self.spent.prompt_tokens += used[0]

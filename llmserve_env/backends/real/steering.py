@@ -44,16 +44,16 @@ class Steering:
         self._vocabulary = 0
 
     def note_vocabulary(self) -> None:
-        """Learn which token ids there are; ProviderError if no scheduler of ours is there."""
+        """Learn the size of the vocabulary; ProviderError if no steering scheduler writes to the folder."""
         self._vocabulary = self.status().vocabulary
 
     def status(self) -> Status:
-        """The status that our scheduler reports."""
+        """The status that the steering scheduler reports."""
         try:
             return read_status(self._folder)
         except (OSError, ValueError, KeyError) as error:
             raise ProviderError(
-                f"no scheduler of ours writes to {self._folder}: start vLLM with `llmserve real start`, or with "
+                f"no steering scheduler writes to {self._folder}: start vLLM with `llmserve real start`, or with "
                 "--scheduler-cls llmserve_steering.scheduler.SteeredScheduler and that folder in "
                 f"LLMSERVE_REAL_CONTROL_DIR ({error})"
             ) from error

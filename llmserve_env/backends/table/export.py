@@ -28,7 +28,7 @@ _TYPES = {name: pa.float64() for name in COLUMNS} | {name: pa.int32() for name i
 
 
 def measure_grid(task: Task, grid: Grid, progress: Callable[[int], object] = lambda done: None) -> dict[str, Array]:
-    """The table's columns, one row per grid point in the grid's order; `progress` is told how many points are done."""
+    """The table's columns, a row per grid point in the grid's order; `progress` gets the number of points done."""
     rows: list[tuple[float, ...]] = []
     for _, points in groupby(grid.points(), key=lambda point: point.batch_size):
         for chunk in _chunks(list(points)):

@@ -21,7 +21,7 @@ from numba.core.codegen import ll as llvm
 
 PACKAGE = "llmserve_env"
 ENTRY_POINT = "\n@entry_point\n"
-"""What the source of a module with an entry point contains."""
+"""Text that occurs in the source of every module with an entry point."""
 
 
 def module_path(root: Path, module: str) -> Path | None:
@@ -32,7 +32,7 @@ def module_path(root: Path, module: str) -> Path | None:
 
 
 def imported_modules(source: str) -> Iterator[str]:
-    """Every dotted name that the source imports; `from a import b` gives `a` and `a.b`."""
+    """Every dotted name that the source imports; `from a import b` yields `a` and `a.b`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

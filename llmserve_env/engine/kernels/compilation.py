@@ -67,7 +67,7 @@ class _KernelLibrary(JITCodeLibrary):
 
 
 class _NoMachineCode:
-    """Do nothing: numba tells machine code here where its globals are, and a kernel has no machine code."""
+    """Do nothing. numba sets the globals of machine code here, and a kernel has no machine code."""
 
     @staticmethod
     def set_env(name, environment):
@@ -88,7 +88,7 @@ class _EntryPointLibrary(JITCodeLibrary):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _ChooseLibrary(AnalysisPass):
-    """Decide, before a function is lowered, what becomes of its code."""
+    """Choose, before a function is lowered, the library that holds its code."""
 
     _name = "choose_library"
 
@@ -142,9 +142,9 @@ def entry_point(function: Callable[..., Any]) -> Any:
 
 
 def machine_code(function: Any, *arguments: Any) -> Callable[..., Any]:
-    """What an entry point runs, for a caller whose arguments have the types of these in every call.
+    """The compiled function behind an entry point, for a caller whose argument types never change.
 
-    numba looks at the types of all arrays in every call of an entry point, which takes as long as many a window.
+    Calling the entry point itself makes numba inspect the types of all arrays, which can take as long as a window.
     """
     if JIT_IS_OFF:
         return cast(Callable[..., Any], function)

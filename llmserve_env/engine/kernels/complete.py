@@ -23,7 +23,7 @@ from llmserve_env.rng import SPECULATION_STREAM
 def complete(sim, r):
     """Process the output of the executing iteration; the queued one, if any, starts executing.
 
-    Tokens carry the time at which clients have them.
+    Tokens are stamped with the time at which clients receive them.
     """
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     executing, queued = batch.executing, batch.queued
@@ -65,7 +65,7 @@ def complete(sim, r):
 
 @rare_kernel
 def follow_queued(deployment, replica, done):
-    """The queued iteration is the executing one now, and its output will be taken in after `done`."""
+    """Make the queued iteration the executing one; its output is processed after `done`."""
     replica.gpu_start_at_ps, replica.gpu_ps = replica.queued_gpu_start_at_ps, replica.queued_gpu_ps
     replica.num_sequences = replica.queued_num_sequences
     replica.done_at_ps = max(replica.end_at_ps, done) + output_ps(deployment, replica.num_sequences)
@@ -73,7 +73,7 @@ def follow_queued(deployment, replica, done):
 
 @kernel
 def advance_plain(sim, r, plain, iterations, end):
-    """Each of the leading slots has emitted one token per iteration. Returns how many of them have finished."""
+    """Emit one token per iteration for each of the leading slots. Returns how many requests have finished."""
     deployment, replica, batch = sim.deployment, sim.replicas[r], sim.replicas[r].batch
     known, last = batch.known, batch.last
     is_scheduled = deployment.async_scheduling or plain < replica.num_running
@@ -103,7 +103,7 @@ def advance_plain(sim, r, plain, iterations, end):
 
 @kernel
 def land_tokens(sim, r, plain):
-    """The token in flight of each leading slot has arrived, and may have filled a block."""
+    """Account for the arrived token of each leading slot, which may have filled a block."""
     in_flight = sim.replicas[r].batch.in_flight
     stop = np.int32(plain)
     for i in range(whole_vectors(plain)):
@@ -132,7 +132,7 @@ def accepted_drafts(sim, q, emitted, drafts):
 
 @kernel
 def count_tokens(sim, r, q, tokens, end):
-    """Tokens of request q reach its client at `end`."""
+    """Count tokens of request q that reach its client at `end`."""
     progress, replica = sim.progress[q], sim.replicas[r]
     sim.window.output_tokens += tokens
     if sim.log.size > 0:
@@ -154,7 +154,7 @@ def count_tokens(sim, r, q, tokens, end):
 
 @kernel
 def count_bursts(sim, r, duration):
-    """Inter-token gaps of the requests that had a token in the iteration before this one."""
+    """Count the inter-token gaps of requests that also had a token in the previous iteration."""
     num_emitting = sim.replicas[r].num_emitting
     for tokens in range(1, MAX_SPECULATION_DEPTH + 2):
         if num_emitting[tokens] > 0:
@@ -164,7 +164,7 @@ def count_bursts(sim, r, duration):
 
 @kernel
 def emit(sim, r, i, end):
-    """One request's output. True when it has left the batch."""
+    """Process one request's output. True if the request has left the batch."""
     deployment, batch = sim.deployment, sim.replicas[r].batch
     q, drafts = request_in(batch, i), np.int64(batch.executing.drafts[i])
     prompt = sim.requests[q].prompt_tokens
@@ -197,7 +197,7 @@ def emit(sim, r, i, end):
 
 @rare_kernel
 def hand_off(sim, q, emitted, computed, end):
-    """A prefill replica is done with request q; its KV travels to a base replica."""
+    """Send request q, with which a prefill replica is done, and its KV to a base replica."""
     deployment = sim.deployment
     sim.progress[q].emitted = emitted
     sim.progress[q].is_transferred = 1
@@ -208,7 +208,7 @@ def hand_off(sim, q, emitted, computed, end):
 
 @rare_kernel
 def emit_stale(sim, r, end):
-    """Output of requests preempted while it was in flight: the tokens count, and may be the last."""
+    """Process the output of requests that were preempted while it was in flight: its tokens count, even the last."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     for i in range(replica.num_stale):
         q = np.int64(batch.stale[i])

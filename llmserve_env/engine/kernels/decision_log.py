@@ -11,9 +11,9 @@ from llmserve_env.engine.log_layout import LOG_EMISSION, LOG_FINISH, LOG_ITEM, L
 
 @rare_kernel
 def next_row(sim, r, at_ps):
-    """The next row, at this replica and time.
+    """The next row of the log, with this replica and time.
 
-    A full log goes on counting and overwrites its last row, so that the caller can tell that it was too short.
+    A full log keeps counting and overwrites its last row, so that the caller can tell that it was too short.
     """
     count = sim.environment.log_count
     sim.environment.log_count = count + 1
@@ -25,7 +25,7 @@ def next_row(sim, r, at_ps):
 
 @rare_kernel
 def log_iteration(sim, r, at_ps, started_at_ps, ended_at_ps, free_blocks_before):
-    """An iteration was scheduled at `at_ps`; its items and preemptions precede it."""
+    """Log an iteration that was scheduled at `at_ps`; its items and preemptions precede it."""
     row = next_row(sim, r, at_ps)
     row.kind = LOG_ITERATION
     row.started_at_ps = started_at_ps
@@ -36,7 +36,7 @@ def log_iteration(sim, r, at_ps, started_at_ps, ended_at_ps, free_blocks_before)
 
 @rare_kernel
 def log_item(sim, r, at_ps, iteration, i):
-    """Slot i takes part in an iteration that is about to start."""
+    """Log that slot i takes part in an iteration that is about to start."""
     batch = sim.replicas[r].batch
     row = next_row(sim, r, at_ps)
     row.kind = LOG_ITEM
@@ -48,7 +48,7 @@ def log_item(sim, r, at_ps, iteration, i):
 
 @rare_kernel
 def log_preemption(sim, r, at_ps, q):
-    """Request q went back to the queue."""
+    """Log that request q went back to the queue."""
     row = next_row(sim, r, at_ps)
     row.kind = LOG_PREEMPTION
     row.request = q
@@ -56,7 +56,7 @@ def log_preemption(sim, r, at_ps, q):
 
 @rare_kernel
 def log_emission(sim, r, at_ps, q, tokens):
-    """Tokens of request q reached its client."""
+    """Log tokens of request q that reached its client."""
     row = next_row(sim, r, at_ps)
     row.kind = LOG_EMISSION
     row.request = q
@@ -65,7 +65,7 @@ def log_emission(sim, r, at_ps, q, tokens):
 
 @rare_kernel
 def log_finish(sim, r, at_ps, q):
-    """Request q has all its tokens."""
+    """Log that request q has all its tokens."""
     row = next_row(sim, r, at_ps)
     row.kind = LOG_FINISH
     row.request = q

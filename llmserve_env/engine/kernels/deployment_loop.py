@@ -38,9 +38,9 @@ def next_event(sim):
 
 @rare_kernel
 def wake_all(sim):
-    """Have every replica looked at next, because what it does may have changed.
+    """Mark every replica as due, because what it does next may have changed.
 
-    Those beyond the last one that is not OFF need no look until the fleet changes again.
+    Replicas beyond the last one that is not OFF are skipped until the fleet changes again.
     """
     environment = sim.environment
     environment.num_active = sim.replicas.shape[0]
@@ -56,7 +56,7 @@ def wake_all(sim):
 
 @entry_point
 def advance(tables, state, knobs, until_ps):  # noqa: C901
-    """One window of every environment: apply its knobs, serve until its `until_ps`, close the books; returns faults.
+    """Serve one window of every environment: apply knobs, serve until `until_ps`, close the books; returns faults.
 
     `advance_replica` is called in one place only, because it is inlined with everything it calls.
     """
@@ -112,7 +112,7 @@ def advance(tables, state, knobs, until_ps):  # noqa: C901
                 if behind < 0:
                     r = route(sim, q, at, -1)
                     if r >= 0 and sim.replicas[r].is_resting:
-                        # It catches up first; where the request goes does not change by that.
+                        # The replica catches up first, which does not change where the request goes.
                         behind = r
                         continue
                 behind = -1

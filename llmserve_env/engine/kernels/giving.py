@@ -7,7 +7,7 @@ from llmserve_env.engine.kernels.compilation import entry_point, kernel
 
 @kernel
 def give(state, k, row, blank, worth, value, open_rows, at):
-    """Let `row` be request k, which has not arrived."""
+    """Write `row` as request k, which has not arrived."""
     state.requests[0, k] = row
     state.progress[0, k] = blank[0]
     worth[k] = value

@@ -86,7 +86,7 @@ def series(deployment, replica):
 
 @kernel
 def next_series(sim, r):
-    """What `series` says of replica r, or said when it began to rest; no iterations where it cannot jump."""
+    """`series` for replica r, or the one kept since it began to rest; no iterations if it cannot jump."""
     deployment, replica = sim.deployment, sim.replicas[r]
     if replica.is_resting:
         replica.is_resting = 0
@@ -98,9 +98,9 @@ def next_series(sim, r):
 
 @kernel
 def rest(sim, r, until_ps, first, gpu, growth, most):
-    """Let replica r put off its next iterations beyond `until_ps`, if nothing that a router reads of it can change.
+    """Postpone the next iterations of replica r beyond `until_ps`, if nothing that a router reads of it can change.
 
-    Only a request that comes or finishes does that. False when something happens by then.
+    Only an arriving or finishing request changes that. False if something happens by then.
     """
     deployment, replica = sim.deployment, sim.replicas[r]
     spare = (replica.num_blocks - replica.used_blocks) // replica.num_running << deployment.block_shift
@@ -117,7 +117,7 @@ def rest(sim, r, until_ps, first, gpu, growth, most):
 def jump(sim, r, until_ps, may_rest):
     """Run iterations of an unchanged batch: complete those that end by `until_ps`, start the one that crosses it.
 
-    Or put them off, if the replica may rest. False when the next iteration needs the scheduler.
+    If the replica may rest, postpone them instead. False if the next iteration needs the scheduler.
     """
     deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
     gpu, growth, most = next_series(sim, r)
@@ -190,9 +190,9 @@ def pace_behind(deployment, replica, gpu, growth, most):
 
 @kernel
 def jump_behind(sim, r, until_ps):
-    """The same with async scheduling: queue iterations behind the executing one and complete those before them.
+    """`jump` with async scheduling: queue iterations behind the executing one and complete those before them.
 
-    False when the next iteration needs the scheduler.
+    False if the next iteration needs the scheduler.
     """
     deployment, replica, window = sim.deployment, sim.replicas[r], sim.window
     n = replica.num_running

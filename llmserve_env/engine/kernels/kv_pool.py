@@ -18,7 +18,7 @@ def blocks_for(deployment, tokens):
 
 @kernel
 def request_in(batch, slot):
-    """The request in a slot, as wide as every other request id: numba compiles kernels again for each width."""
+    """The request in a slot, widened to the integers of all request ids: numba compiles kernels once per width."""
     return np.int64(batch.request[slot])
 
 
@@ -53,7 +53,7 @@ def use_blocks(sim, r, count):
 
 @kernel
 def free_blocks(sim, r, slot):
-    """Give back everything a running request holds, last block first."""
+    """Free every block of a running request, last block first."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     held = batch.held_blocks[slot]
     if sim.deployment.prefix_caching:
@@ -111,7 +111,7 @@ def key_decoded(sim, r, slots, first, count):
         slot_sum = np.int32(slot_sum + (np.int32(i) if is_filled and is_tracked else ZERO))
         keyed[i] = full if is_filled and not is_tracked else keyed[i]
     if num_filled == 1:
-        # The sum of one number is that number, which saves the search for the slot.
+        # A single slot is the sum of the slots, so there is no need to search for it.
         i = np.int64(slot_sum)
         if not is_ending(batch, i):
             key_full_blocks(sim, r, i, known[i] + np.int64(more))
@@ -132,7 +132,7 @@ def key_tracked(sim, r, slots, first, count):
 
 @rare_kernel
 def track(sim, r, slot):
-    """From here on every block of this request can be found: it is preempted, and will look for them."""
+    """Make every block of this request findable, because it is preempted and will look for them."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     for j in range(batch.shared_blocks[slot], batch.keyed_blocks[slot]):
         sim.block_table[r, batch.table_row[slot], j] = enter(sim, r, request_in(batch, slot), j)
@@ -142,7 +142,7 @@ def track(sim, r, slot):
 
 @rare_kernel
 def set_pool_size(sim, r):
-    """Blocks and reserved bytes that the knobs and the loaded tier give this replica."""
+    """Set the blocks and reserved bytes that the knobs and the loaded tier give this replica."""
     deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
     fixed = deployment.weight_bytes[replica.tier]
     if environment.speculation_depth > 0:

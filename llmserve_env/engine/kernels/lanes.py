@@ -1,8 +1,8 @@
 """Loops over the leading slots of a batch, in whole vectors.
 
-A batch of a few dozen requests would never fill the vectors that LLVM unrolls a loop into, and be worked off one by
-one. The rows of slots are therefore read to the end of the last vector, and slots beyond the batch count as nothing.
-Such loops keep to 32 bits, of which a vector holds twice as many.
+LLVM unrolls such a loop into vectors that a batch of a few dozen requests would never fill, so that its slots would be
+processed one by one. Rows of slots are therefore read to the end of the last vector, and slots beyond the batch count
+as nothing. These loops use 32-bit numbers, because a vector holds twice as many of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LANES = 1 if config.DISABLE_JIT else 64
 """Slots at a time: four vectors of the widest registers, as many as LLVM takes per round. Interpreted, one."""
 
 FEW = 8
-"""Fewer slots than these are worked off faster one by one."""
+"""Fewer slots than this are processed faster one by one."""
 ZERO = np.int32(0)
 
 

@@ -11,7 +11,7 @@ from llmserve_env.engine.tiers import NUM_TIERS
 def segment(curve, x):
     """Index of the last knot at or below x (the first one for smaller x).
 
-    In halves, without branches: which half it is cannot be foreseen by a processor.
+    A binary search without branches, because a processor could not predict them.
     """
     low, step = 0, KNOTS_PER_CURVE >> 1
     while step > 0:
@@ -22,7 +22,7 @@ def segment(curve, x):
 
 @kernel
 def segment_near(curve, x, guess):
-    """The same where it is likely to be `guess`."""
+    """`segment`, when its result is likely to be `guess`."""
     return guess if curve[0, guess] <= x < curve[0, guess + 1] else segment(curve, x)
 
 
@@ -100,7 +100,7 @@ def launch_ps(deployment, mode, sequences, admissions):
 def host_ps(deployment, tokens, prefill_tokens, sequences, admissions):
     """(time to schedule and launch an iteration, part of it before the GPU has its first kernel).
 
-    A graph is launched as a whole; in the other modes the GPU begins while the host launches on.
+    A graph is launched as a whole; in the other modes the GPU begins while the host is still launching.
     """
     launch = launch_ps(deployment, launch_mode(deployment, tokens, prefill_tokens), sequences, admissions)
     return launch, min(launch, launch_ps(deployment, FULL_GRAPH, sequences, admissions))
@@ -108,5 +108,5 @@ def host_ps(deployment, tokens, prefill_tokens, sequences, admissions):
 
 @kernel
 def output_ps(deployment, sequences):
-    """Host time to take the output of an iteration in."""
+    """Host time to process the output of an iteration."""
     return deployment.output_constants[0] + deployment.output_constants[1] * sequences

@@ -21,7 +21,7 @@ def activation_bytes(deployment, environment, tokens, sequences):
 def launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admission, free_before):
     """Start the iteration that was formed, or queue it behind the executing one; nothing without tokens.
 
-    The leading `first` slots hold `plain` of its items, a token each; the other slots say themselves what they compute.
+    The leading `first` slots hold `plain` of its items, a token each; what other slots compute is in their records.
     """
     deployment, environment, replica = sim.deployment, sim.environment, sim.replicas[r]
     sequences, decode_sequences, decode_tokens, prefill_tokens, context, pairs = count_items(
@@ -70,7 +70,7 @@ def launch(sim, r, at_ps, iteration, first, plain, plain_context, before_admissi
 
 @kernel
 def count_items(sim, r, at_ps, iteration, first, plain, plain_context, before_admission):
-    """Take every item as computed and add up what the iteration costs.
+    """Mark every item as computed and add up what the iteration costs.
 
     Returns (sequences, decoding sequences, decode tokens, prefill tokens, context tokens, attended pairs).
     """
@@ -101,7 +101,7 @@ def count_items(sim, r, at_ps, iteration, first, plain, plain_context, before_ad
 
 @rare_kernel
 def is_decode_item(sim, r, i, computed, is_admission):
-    """Whether an item costs like decoding; the last token of a recomputation, alone in its chunk, does too."""
+    """Whether an item costs as much as decoding; so does the last token of a recomputation, alone in its chunk."""
     batch = sim.replicas[r].batch
     target = batch.target[i]
     if computed >= target:
@@ -115,13 +115,13 @@ def launch_on_host(sim, r, at_ps, gpu_ps, tokens, prefill_tokens, sequences, adm
     deployment, replica = sim.deployment, sim.replicas[r]
     launch, lead = host_ps(deployment, tokens, prefill_tokens, sequences, admissions)
     start = max(at_ps + lead, replica.end_at_ps)
-    # A GPU that is faster than the host has its last kernel only when the host has launched it.
+    # A GPU that is faster than the host cannot finish before the host has launched the last kernel.
     end = max(start + gpu_ps, at_ps + launch)
     replica.free_at_ps = at_ps + launch
     if replica.end_at_ps >= 0:
         replica.queued_gpu_start_at_ps, replica.queued_gpu_ps = start, gpu_ps
         replica.queued_num_sequences = sequences
-        # The host takes the output in only after it has launched the next iteration.
+        # The host processes the output only after it has launched the next iteration.
         if replica.free_at_ps > replica.end_at_ps:
             replica.done_at_ps = replica.free_at_ps + output_ps(deployment, replica.num_sequences)
     else:

@@ -3,8 +3,8 @@
 Free blocks without a key are taken first, then those with a key, least recently freed first. A key is (stream, block
 index); hash chains keep the block entered first in front.
 
-Only blocks that another admission may find have entries of their own. The other blocks of a request are counted: in
-use, and once they are free as one run, because nobody asks for one of them again.
+Only blocks that another admission may find have separate entries. The other blocks of a request are only counted: while
+in use, and once free as one run, because nobody looks for a single one of them again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def new_entry(sim, r):
 
 @rare_kernel
 def drop_entry(sim, r, b):
-    """Entry b is not in use any more."""
+    """Return entry b to the unused ones."""
     replica = sim.replicas[r]
     sim.entries[r, replica.num_unused].unused = b
     replica.num_unused += 1
@@ -76,7 +76,7 @@ def drop_entry(sim, r, b):
 
 @rare_kernel
 def enter(sim, r, q, j):
-    """Let block j of request q be found, behind earlier blocks of its chain; returns its entry."""
+    """Make block j of request q findable, behind earlier blocks of its chain; returns its entry."""
     key = (stream_of(sim, q, j) << KEY_SHIFT) | j
     b = new_entry(sim, r)
     entry = sim.entries[r, b]
@@ -94,7 +94,7 @@ def enter(sim, r, q, j):
 
 @rare_kernel
 def forget(sim, r, b):
-    """Entry b can no longer be found, and is gone."""
+    """Remove entry b from its hash chain and drop it."""
     entry = sim.entries[r, b]
     if entry.key != NO_KEY:
         bucket = bucket_of(sim, entry.key)
@@ -110,7 +110,7 @@ def forget(sim, r, b):
 
 @rare_kernel
 def append_free(sim, r, b):
-    """Entry b has become free, after all others that are."""
+    """Append entry b, which has become free, to the list of free entries."""
     replica, entry = sim.replicas[r], sim.entries[r, b]
     entry.older, entry.newer = replica.lru_tail, -1
     if replica.lru_tail < 0:
@@ -122,7 +122,7 @@ def append_free(sim, r, b):
 
 @rare_kernel
 def unlink_free(sim, r, b):
-    """Take entry b out of the list of free ones."""
+    """Remove entry b from the list of free entries."""
     replica, entry = sim.replicas[r], sim.entries[r, b]
     if entry.older < 0:
         replica.lru_head = entry.newer
@@ -136,7 +136,7 @@ def unlink_free(sim, r, b):
 
 @rare_kernel
 def take_blocks(sim, r, count):
-    """Take free blocks out of the pool; the caller has checked that there are so many."""
+    """Take free blocks out of the pool; the caller has checked that there are enough."""
     replica = sim.replicas[r]
     unkeyed = min(count, replica.num_keyless)
     replica.num_keyless -= unkeyed
@@ -153,7 +153,7 @@ def take_blocks(sim, r, count):
 
 @rare_kernel
 def release_run(sim, r, count):
-    """Free blocks that have a key nobody asks for: they keep their place in the order."""
+    """Free blocks whose keys nobody looks up; they keep their place in the order."""
     b = new_entry(sim, r)
     sim.entries[r, b].key, sim.entries[r, b].num_blocks = NO_KEY, count
     append_free(sim, r, b)
@@ -164,7 +164,7 @@ def release_run(sim, r, count):
 def release(sim, r, table_row, count):
     """Drop a reference of each of the leading blocks that the block table names, last block first.
 
-    The last reference frees a block. What is counted is kept at hand until the end, which saves half the time.
+    Dropping the last reference frees a block. Counts stay in local variables until the end, which halves the time.
     """
     replica, entries, tail, freed = sim.replicas[r], sim.entries[r], sim.replicas[r].lru_tail, 0
     for j in range(count - 1, -1, -1):

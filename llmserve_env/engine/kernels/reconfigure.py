@@ -48,21 +48,21 @@ def roll(sim, at_ps):
 
 @rare_kernel
 def finish_reload(sim, at_ps):
-    """The reloaded replica is back: start on the next one."""
+    """End the reload under way and start on the next replica."""
     sim.environment.reloading = -1
     roll(sim, at_ps)
 
 
 @rare_kernel
 def forget_reload(sim, at_ps):
-    """A replica that left service needs no weights, so the next one starts to reload."""
+    """End the reload of a replica that left service, and start on the next one."""
     if sim.environment.reloading >= 0 and not sim.replicas[sim.environment.reloading].in_service:
         finish_reload(sim, at_ps)
 
 
 @rare_kernel
 def set_split(sim, is_on):
-    """Request prefill replicas, cancel the request, or send them away."""
+    """Request prefill replicas, cancel the request, or take them out of service."""
     deployment, environment = sim.deployment, sim.environment
     at = environment.now_ps
     if is_on and environment.split == SPLIT_OFF and deployment.num_prefill_replicas > 0:
@@ -82,7 +82,7 @@ def set_split(sim, is_on):
 
 @rare_kernel
 def open_split(sim, at_ps):
-    """Prefill replicas are ready: they hold the target tier and take over everything that has not started."""
+    """Put the prefill replicas, which hold the target tier, into service; they take over all that has not started."""
     deployment, environment = sim.deployment, sim.environment
     environment.split = SPLIT_UP
     for r in range(deployment.num_replicas, sim.replicas.shape[0]):

@@ -44,7 +44,7 @@ def judge(sim, q, met, wait_ppm):
 
 @kernel
 def count_wait(sim, at_ps, wait_ps):
-    """A wait for a first token that ended at this time, served or not."""
+    """Record a wait for a first token that ended at this time, served or not."""
     slot = sim.environment.ttft_count % TTFT_RING
     sim.environment.ttft[0, slot] = at_ps
     sim.environment.ttft[1, slot] = wait_ps
@@ -53,7 +53,7 @@ def count_wait(sim, at_ps, wait_ps):
 
 @kernel
 def count_arrival(sim, q):
-    """A client sends request q."""
+    """Count the arrival of request q."""
     request, window = sim.requests[q], sim.window
     window.arrived += 1
     window.arrived_by_class[request.priority] += 1
@@ -62,7 +62,7 @@ def count_arrival(sim, q):
 
 @kernel
 def reject(sim, q, at_ps):
-    """Request q is turned away: it has missed its SLO, unless its first token had come."""
+    """Turn request q away: it has missed its SLO, unless its first token had come."""
     sim.progress[q].status = REJECTED
     sim.progress[q].finished_at_ps = at_ps
     sim.window.rejected += 1
@@ -71,7 +71,7 @@ def reject(sim, q, at_ps):
 
 @kernel
 def first_token(sim, q, at_ps, tier):
-    """The first token of request q reaches its client."""
+    """Record that the first token of request q reaches its client."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.first_token_at_ps = at_ps
     progress.tier = tier
@@ -82,7 +82,7 @@ def first_token(sim, q, at_ps, tier):
 
 @kernel
 def finish(sim, q, at_ps, tier):
-    """A request has all its tokens."""
+    """Record that a request has all its tokens."""
     request, progress, window = sim.requests[q], sim.progress[q], sim.window
     progress.status = FINISHED
     progress.finished_at_ps = at_ps

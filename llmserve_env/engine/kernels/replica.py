@@ -16,8 +16,8 @@ MAX_ROUNDS_PER_CALL = 100_000_000
 def advance_replica(sim, r, until_ps, may_rest):
     """Process iterations that end by `until_ps` and start those that begin before it.
 
-    Before the replica's `due_at_ps`, which this notes, nothing happens there. If it may, a replica that will only
-    decode for a while rests: its iterations wait until somebody asks for them, and then are done in one jump.
+    Nothing happens at the replica before its `due_at_ps`, which this sets. If it may rest, a replica that will only
+    decode for a while postpones its iterations until they are needed, and then does them in one jump.
     """
     replica = sim.replicas[r]
     for _ in range(MAX_ROUNDS_PER_CALL):

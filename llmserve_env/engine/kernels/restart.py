@@ -51,7 +51,7 @@ def lose_iterations(sim, r, at_ps):
 
 @rare_kernel
 def run_out_of_memory(sim, r, at_ps):
-    """The process dies and restarts; its requests wait in its own queue to be recomputed."""
+    """Restart a replica that ran out of memory; its requests wait in its own queue to be recomputed."""
     deployment, replica = sim.deployment, sim.replicas[r]
     sim.window.ooms += 1
     sim.window.peak_memory_bytes = max(sim.window.peak_memory_bytes, deployment.memory_limit_bytes)

@@ -38,7 +38,7 @@ def has_prefill_replica(sim):
 
 @rare_kernel
 def home_of(sim, q, best, is_prefill, at_ps, excluded):
-    """The replica that a session is at home at, if it may take request q there; otherwise `best`."""
+    """The home replica of request q's session, if it may take the request; otherwise `best`."""
     root = sim.requests[q].session_root
     home = np.int64(sim.progress[root].home) if root >= 0 else -1
     if home < 0 or home == excluded:
@@ -70,7 +70,7 @@ def route(sim, q, at_ps, excluded):
 
 @kernel
 def set_home(sim, r, q):
-    """The session of request q is at home at replica r."""
+    """Make replica r the home of request q's session."""
     root = sim.requests[q].session_root
     if root >= 0:
         sim.progress[root].home = r
@@ -78,7 +78,7 @@ def set_home(sim, r, q):
 
 @kernel
 def send(sim, r, q, at_ps):
-    """Let request q wait at replica r, which is its session's home from now on; without a replica it is refused."""
+    """Queue request q at replica r, which becomes its session's home; without a replica it is rejected."""
     if r < 0:
         reject(sim, q, at_ps)
         return
@@ -88,7 +88,7 @@ def send(sim, r, q, at_ps):
 
 @kernel
 def arrive(sim, q, r, at_ps):
-    """A client sends request q: it waits at replica r, or its class's waiting room there is full."""
+    """Queue request q, which a client sends, at replica r, or reject it if its class's waiting room is full."""
     k = sim.requests[q].priority
     count_arrival(sim, q)
     if r >= 0 and sim.replicas[r].fresh_waiting[k] >= sim.deployment.waiting_room[k]:
@@ -99,7 +99,7 @@ def arrive(sim, q, r, at_ps):
 
 @rare_kernel
 def evacuate(sim, r, at_ps):
-    """Replica r loses its iteration and its KV; its requests are routed again, running ones first."""
+    """Drop the iteration and the KV of replica r, and route its requests again, running ones first."""
     replica = sim.replicas[r]
     lose_iterations(sim, r, at_ps)
     while replica.num_running > 0:
@@ -147,7 +147,7 @@ def next_waiting(sim, r, q):
 
 @rare_kernel
 def hand_over(sim, q, r, at_ps):
-    """The KV of request q has arrived: it waits at replica r."""
+    """Queue request q at replica r, where its KV has arrived."""
     sim.environment.handoff_head = sim.progress[q].next
     sim.progress[q].handoff_at_ps = -1
     send(sim, r, q, at_ps)

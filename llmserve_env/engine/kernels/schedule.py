@@ -125,7 +125,7 @@ def hold_tokens(deployment, batch, slots, count):
 
 @kernel
 def place_plain(deployment, batch, plain):
-    """One token for each of the leading slots. Returns (their context, blocks they need)."""
+    """Schedule one token for each of the leading slots. Returns (their context, blocks they need)."""
     grown = hold_tokens(deployment, batch, plain, 1)
     return context_of(batch, plain), grown
 
@@ -141,7 +141,7 @@ def context_of(batch, slots):
 
 @kernel
 def place_behind(deployment, batch, plain):
-    """One token for each of the leading slots whose last one is not in flight.
+    """Schedule one token for each of the leading slots whose last one is not in flight.
 
     Returns (their number, their context, blocks they need).
     """
@@ -206,7 +206,7 @@ def schedule_running(sim, r, at_ps, iteration, threshold, budget, first):
 
 @rare_kernel
 def mark_stalled(sim, r, at_ps, iteration, first):
-    """Remember since when decoding requests that the budget left out have been without a token."""
+    """Note since when decoding requests that the budget left out have been without a token."""
     replica, batch = sim.replicas[r], sim.replicas[r].batch
     for i in range(first, replica.num_running):
         progress = sim.progress[batch.request[i]]

@@ -125,7 +125,7 @@ def victim_slot(sim, r):
 
 @rare_kernel
 def abandon(sim, q):
-    """The client of request q has left without a first token."""
+    """Record that the client of request q has left without a first token."""
     request, progress = sim.requests[q], sim.progress[q]
     progress.status = ABANDONED
     progress.finished_at_ps = request.deadline_at_ps
@@ -142,7 +142,7 @@ def abandon_expired(sim, r, at_ps):
     i = 0
     while i < replica.num_running:
         q = request_in(batch, i)
-        # Decoding requests already have their first token, so one look at the batch replaces one at the request.
+        # Decoding requests already have their first token, so one check of the batch replaces a check of each request.
         is_decoding = batch.computed[i] >= batch.target[i] or batch.in_flight[i] > 0
         if is_decoding or sim.progress[q].first_token_at_ps >= 0:
             i += 1

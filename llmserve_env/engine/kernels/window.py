@@ -35,7 +35,7 @@ def open_window(sim):
 
 @rare_kernel
 def open_bill(sim):
-    """What the pools were billed for before the window does not count in it; the end of the window adds all of it."""
+    """Subtract what the pools served before the window; the end of the window adds their totals."""
     for p in range(sim.deployment.num_pools):
         sim.window.in_service_ps -= sim.pools[p].serving_ps
 
@@ -64,7 +64,7 @@ def close_window(sim):
 
 @rare_kernel
 def judge_overdue(sim):
-    """Requests whose SLO deadline has passed without a first token have missed it, whatever comes later."""
+    """Judge requests whose SLO deadline passed without a first token: they missed it, whatever comes later."""
     environment = sim.environment
     for q in range(environment.judge_cursor, environment.next_arrival):
         if not sim.progress[q].judged and sim.requests[q].slo_at_ps < environment.now_ps:

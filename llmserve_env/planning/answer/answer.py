@@ -11,7 +11,7 @@ from llmserve_env.request_outcomes import RequestFigures
 from llmserve_env.units import S_PER_HOUR
 
 FORMAT = 1
-"""Of the stored file; an older one is computed again."""
+"""Version of the stored file; answers of an older one are computed again."""
 
 
 class _Stored(BaseModel):
@@ -38,7 +38,7 @@ class Promise(_Stored):
 
     @property
     def kept_share(self) -> float:
-        """The share of requests within the limit; of a mean, the limit over it where that is below 1."""
+        """The share of requests within the limit; for a mean, the limit divided by the mean, at most 1."""
         if self.share is not None:
             return self.value
         return min(self.limit_ms / self.value, 1.0) if self.value > 0.0 else 1.0
@@ -67,7 +67,7 @@ class Configured(_Stored):
 
     @property
     def gpu(self) -> str:
-        """The card in short."""
+        """The short name of the card."""
         return self.profile.split("/")[-1].split(".")[0]
 
     @property
@@ -114,9 +114,9 @@ class Option(_Stored):
     tier: int
     price_usd_per_hour: float
     replicas: int | None
-    """None where not even the largest fleet allowed does."""
+    """None if not even the largest fleet allowed keeps them."""
     points: tuple[Configured, ...]
-    """By size, each with its best configuration."""
+    """The fleets tried, by size, each with its best configuration."""
     is_monotone: bool
     """Whether every larger fleet that was tried did at least as well; where not, all sizes below were tried."""
 
@@ -137,7 +137,7 @@ class Answer(_Stored):
     task_id: str
     protocol: dict[str, Any]
     prices: tuple[str, ...]
-    """Of a GPU hour, with their sources."""
+    """Prices of a GPU hour, with their sources."""
     impossible: tuple[str, ...]
     """Promises that even an almost idle fleet breaks, in words."""
     options: tuple[Option, ...]
@@ -171,5 +171,5 @@ def seeds_text(seeds: tuple[int, ...]) -> str:
 
 
 def stored_figures(figures: RequestFigures) -> dict[str, float | None]:
-    """Figures for the file, rounded to what people read."""
+    """Figures for the file, rounded to six decimals."""
     return {name: None if value is None else round(value, 6) for name, value in figures.as_dict().items()}

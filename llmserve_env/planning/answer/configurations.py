@@ -1,6 +1,6 @@
-"""Configurations that a plan chooses from: what one can start an engine with, and what it costs nothing to choose.
+"""The configurations that a search chooses from: settings an engine can be started with at no extra cost.
 
-Every one has the whole KV pool: a GPU is paid for with all its memory. The prefill/decode split is left out.
+All of them use the whole KV pool, because a GPU is paid for with all its memory. The prefill/decode split is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEPTHS = (0.0, 2.0)
 
 
 def active_tiers(task: Task) -> tuple[int, ...]:
-    """Tiers that the task lets one choose."""
+    """Tiers that the task allows, the one that replicas start with first."""
     offered = tuple(task.fleet.costs.tiers)
     return offered if "quantization_tier" in task.knobs.active else offered[:1]
 

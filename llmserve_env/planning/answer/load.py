@@ -12,7 +12,7 @@ from llmserve_env.tasks.task import Task
 from llmserve_env.tasks.variants import saturated, with_changes
 
 OVERLOADS = (4.0, 16.0, 64.0)
-"""Times the mean rate that are tried until the fleet falls behind."""
+"""Multiples of the mean rate that are tried until the fleet falls behind."""
 BEHIND = 0.8
 """Share of the offered requests below which a fleet has fallen behind."""
 SATURATION_SEED = 0
@@ -21,7 +21,7 @@ LARGE_BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class TierLoad:
-    """What a tier can finish, against what comes."""
+    """What a fleet can finish in one tier, against the load that is offered."""
 
     tier: int
     capacity_rps: float

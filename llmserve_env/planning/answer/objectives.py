@@ -61,15 +61,15 @@ class Verdict:
     high: float
     """One-sided bounds of the value."""
     is_kept: bool
-    """Whether the value is as promised."""
+    """Whether the value keeps the promise."""
     is_sure: bool
-    """Whether the bound is, too."""
+    """Whether the bound keeps it, too."""
     margin: float
     """How far the bound is on the right side, relative to the room there is; negative on the wrong side."""
 
 
 def objectives_of(task: Task, target: float) -> tuple[Objective, ...]:
-    """The promises of a task; `target` is the share for limits that name none of their own."""
+    """The promises of a task; `target` is the share for limits that name none."""
     shares = describe(task.workload).class_shares
     found: list[Objective] = []
     for index, service in enumerate(task.workload.classes):
@@ -127,5 +127,5 @@ def judge(objective: Objective, counted: Array, confidence: float) -> Verdict:
 
 
 def verdicts(objectives: Sequence[Objective], counted: Array, confidence: float) -> tuple[Verdict, ...]:
-    """Of every objective, from tallies of shape (episodes, objectives, 2)."""
+    """The verdict on every objective, from tallies of shape (episodes, objectives, 2)."""
     return tuple(judge(one, counted[:, i], confidence) for i, one in enumerate(objectives))

@@ -15,12 +15,9 @@ from llmserve_env.evaluation.play import play
 from llmserve_env.evaluation.runner import Runner
 from llmserve_env.planning.answer.answer import Configured, Followed, Promise, stored_figures
 from llmserve_env.planning.answer.objectives import Objective, Verdict, tallies, verdicts
-from llmserve_env.planning.tuning.constants import Rows
+from llmserve_env.planning.tuning.constants import SIDE_BY_SIDE, play_rows
 from llmserve_env.request_outcomes import pooled_figures, sample_of
 from llmserve_env.tasks.task import Task
-
-SIDE_BY_SIDE = 24
-"""Episodes advanced in one compiled call."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,9 @@ class _Piece:
 
 def _tally(piece: _Piece) -> Array:
     """Tallies of shape (configurations, seeds, objectives, 2)."""
-    n = len(piece.seeds)
-    episodes = play(Rows(np.repeat(piece.knobs, n, axis=0)), piece.task, list(piece.seeds) * len(piece.knobs))
+    episodes = play_rows(piece.task, piece.knobs, piece.seeds)
     counted = np.array([tallies(piece.objectives, episode.requests) for episode in episodes])
-    return counted.reshape(len(piece.knobs), n, len(piece.objectives), 2)
+    return counted.reshape(len(piece.knobs), len(piece.seeds), len(piece.objectives), 2)
 
 
 def tally_all(
@@ -104,7 +100,7 @@ def followed(
 
 @dataclass(frozen=True)
 class _Follow:
-    """One configuration on some seeds, as work that can travel."""
+    """One configuration on some seeds, as work that a runner can send to another process."""
 
     task: Task
     knobs: Array

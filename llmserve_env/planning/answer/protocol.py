@@ -19,14 +19,14 @@ class Protocol:
     """What is asked of a task, and how sure the answer must be."""
 
     target: float = TARGET
-    """Share of requests that limits without a share of their own must hold for."""
+    """Share of requests within a limit, for limits that name no share."""
     confidence: float = CONFIDENCE
-    """With which an accepted configuration keeps its objectives on the traffic of the search."""
+    """Confidence with which an accepted configuration keeps its objectives on the traffic of the search."""
     num_search_seeds: int = 8
     num_fresh_seeds: int = 16
     max_replicas: int = MAX_REPLICAS
     profiles: tuple[str, ...] = ()
-    """GPUs to choose from; that of the task when empty."""
+    """Profiles of the GPUs to choose from; the task's own when empty."""
 
     def __post_init__(self) -> None:
         for name in ("target", "confidence"):
@@ -41,7 +41,7 @@ class Protocol:
                 raise ConfigError(f"--{option} must be at least {least}; got {getattr(self, name)}")
 
     def search_seeds(self, rounds: int) -> tuple[int, ...]:
-        """Seeds of the search after so many failed verifications, whose seeds have joined it."""
+        """Seeds of the search after this many failed verifications, whose seeds have joined it."""
         joined = tuple(SEED_RANGES["answers"][: rounds * self.num_fresh_seeds])
         return (*SEED_RANGES["tuning"][: self.num_search_seeds], *joined)
 
@@ -50,5 +50,5 @@ class Protocol:
         return tuple(SEED_RANGES["answers"][rounds * self.num_fresh_seeds : (rounds + 1) * self.num_fresh_seeds])
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The protocol as plain data, for JSON."""
         return {**asdict(self), "profiles": list(self.profiles)}

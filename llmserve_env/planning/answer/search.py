@@ -31,7 +31,7 @@ from llmserve_env.workloads import describe
 IDLE_SHARE = 0.02
 """Share of the capacity at which requests hardly ever meet; a request that is late there is late at any load."""
 HARDLY_ANY = 0.005
-"""Share of requests below which a sentence does not give it as a figure."""
+"""Share of requests below which a sentence says `hardly any` instead of giving the figure."""
 START_SHARE = 0.9
 """The search begins at the fleet that carries this share of the mean load at saturation."""
 FIRST_SEEDS = 2
@@ -115,8 +115,8 @@ class Search:
 def smallest(keeps: Callable[[int], bool], limit: int, start: int = 1) -> tuple[int | None, bool]:
     """The smallest count up to `limit` that keeps a promise, and whether the counts tried were monotone.
 
-    From `start`, growing steps find a count that does and one that does not; bisection finds the smallest one, and its
-    two neighbours are verified. Where a count contradicts, every smaller one is tried instead.
+    Growing steps from `start` bracket the smallest count, bisection finds it, and its two neighbours are verified. If
+    any count that was tried contradicts the result, all counts are tried from 1 upwards instead.
     """
     tried: dict[int, bool] = {}
     low, high = _bracket(lambda count: tried.setdefault(count, keeps(count)), limit, min(max(start, 1), limit))
@@ -158,7 +158,7 @@ def cheapest(options: Sequence[Option]) -> Configured | None:
 
 
 def find_answer(task: Task, protocol: Protocol | None = None, runner: Runner | None = None) -> Answer:
-    """The answer to what a task asks; the same arguments give the same answer, on any runner."""
+    """The answer for a task; the same arguments give the same answer, on any runner."""
     protocol, runner = protocol or Protocol(), runner or Threads()
     objectives = objectives_of(task, protocol.target)
     impossible = impossible_objectives(task, objectives, protocol, runner)
@@ -197,7 +197,7 @@ def _choices(task: Task, profiles: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _prices(task: Task, profiles: Sequence[str]) -> tuple[str, ...]:
-    """What each GPU costs, and who says so."""
+    """What each GPU costs, and where the price comes from."""
     fleets = [on_fleet(task, 1, profile) for profile in profiles]
     return tuple(price_text(one.deployment.profile, one.fleet.costs.price_usd_per_hour) for one in fleets)
 
@@ -232,7 +232,7 @@ def impossible_objectives(
             load = tier_load(fleet, tier, mean_rps)
             quiet = at_rate(fleet, min(IDLE_SHARE / max(load.utilisation, 1e-9), 1.0))
             rows = configurations(fleet, tier)
-            # Requests that hardly ever meet do not mind the batch cap.
+            # The batch cap does not matter to requests that hardly ever meet.
             rows = rows[named(rows)["batch_cap"] == named(rows[0])["batch_cap"]]
             counted = tally_all(quiet, rows, seeds, objectives, runner)
             found = [verdicts(objectives, one, protocol.confidence) for one in counted]

@@ -23,7 +23,7 @@ def knobs_text(knobs: Mapping[str, Any]) -> str:
 
 
 def knobs_in_words(knobs: Mapping[str, Any]) -> str:
-    """The same as a sentence goes on."""
+    """The configuration in words, to be used within a sentence."""
     depth = knobs["speculation_depth"]
     order = "urgent classes first" if knobs["priority_routing"] else "requests in order of arrival"
     said = [f"a batch cap of {knobs['batch_cap']:,}", "no drafts" if depth == 0 else f"{depth} drafted tokens", order]

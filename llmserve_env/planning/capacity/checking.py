@@ -50,12 +50,12 @@ class KnobEffect:
 
 @dataclass(frozen=True, slots=True)
 class TaskCheck:
-    """The findings beside the answer."""
+    """What a check finds besides the answer."""
 
     traffic: WorkloadSummary
     loads: tuple[TierLoad, ...]
     effects: tuple[KnobEffect, ...]
-    """The largest first."""
+    """Effects of the knobs, the largest first."""
 
 
 def check_task(task: Task, answer: Answer, protocol: Protocol, runner: Runner | None = None) -> TaskCheck:
@@ -72,7 +72,7 @@ def check_task(task: Task, answer: Answer, protocol: Protocol, runner: Runner | 
 
 @dataclass(frozen=True)
 class _Load:
-    """`tier_load` of one task, as work that can travel."""
+    """`tier_load` of one task, as work that a runner can send to another process."""
 
     task: Task
     mean_rps: float

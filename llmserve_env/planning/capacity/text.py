@@ -11,7 +11,7 @@ from llmserve_env.planning.capacity.checking import MATTERS, KnobEffect, TaskChe
 from llmserve_env.tasks.task import Task
 
 BUSY, IDLE = 1.0, 0.3
-"""Utilisation beyond which a fleet cannot carry its traffic, and below which it hardly works."""
+"""Utilisation beyond which a fleet cannot carry its traffic, and below which it is mostly idle."""
 
 
 def knob_value(name: str, value: float) -> str:

@@ -85,7 +85,7 @@ def draw_traffic(data: ReportData) -> Draw:
 
 
 def _legend_above(axes: Axes, columns: int) -> None:
-    """Where no line can run through it."""
+    """Put the legend above the axes, where no line runs through it."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2)
 
 
@@ -155,7 +155,7 @@ def draw_prices(data: ReportData) -> Draw:
 
 
 def draw_scenarios(data: ReportData) -> Draw:
-    """How well the worst promise is kept when something else comes than expected."""
+    """How well the worst promise is kept when traffic or fleet differ from what was expected."""
 
     def draw(axes: Axes) -> None:
         scenarios = data.sensitivity.scenarios[::-1]

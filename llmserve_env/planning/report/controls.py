@@ -38,13 +38,13 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """All of them, and what a policy that adapts adds to the constant."""
+    """All controls, and what a policy that adapts adds to the constant."""
 
     all: tuple[Control, ...]
     adaptive: Control
     """The better of the deployable policies, which the page follows."""
     reason: str
-    """Which policies there are, and why it is that one."""
+    """Which policies there are, and why the page follows this one."""
     smaller: Followed | None
     """The same policy on a fleet with one replica less, on the traffic where it decides whether that is enough; None
     where there is only one replica."""
@@ -75,7 +75,7 @@ class Setting:
     knobs: Array
     seeds: tuple[int, ...]
     search_seeds: tuple[int, ...]
-    """Of the traffic on which fleets are accepted."""
+    """Seeds of the traffic on which fleets are accepted."""
     objectives: tuple[Objective, ...]
     confidence: float
     runner: Runner
@@ -130,7 +130,10 @@ def deployable(task: Task, train_command: str) -> tuple[tuple[str, ...], str]:
 
 
 def on_smaller_fleet(setting: Setting, agent: str) -> tuple[Followed | None, bool]:
-    """Held to what the recommended fleet was held to, or luck on the fresh seeds would look like a saved replica."""
+    """The agent on a fleet with one replica less, and whether that fleet would be recommended.
+
+    It must pass what the recommended fleet passed; otherwise luck on the fresh seeds would look like a saved replica.
+    """
     replicas = setting.fleet.deployment.replicas
     if replicas == 1:
         return None, False

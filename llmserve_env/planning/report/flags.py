@@ -32,7 +32,7 @@ class Flag:
 
     @property
     def words(self) -> list[str]:
-        """As a program receives it."""
+        """The flag as arguments of a program."""
         return [self.name, self.value] if self.value else [self.name]
 
 
@@ -47,7 +47,7 @@ class Serving:
 
     @property
     def words(self) -> list[str]:
-        """Model and flags, as a program receives them."""
+        """Model and flags as arguments of a program."""
         return [self.model, *(word for flag in self.flags for word in flag.words)]
 
 

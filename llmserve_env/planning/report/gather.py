@@ -24,7 +24,7 @@ NUM_SENSITIVITY_SEEDS = 8
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What the page says."""
+    """Everything that the page shows."""
 
     task: Task
     answer: Answer
@@ -34,7 +34,7 @@ class ReportData:
     knobs: Array
     """The configuration of that fleet."""
     shown: Followed
-    """How both did on fresh traffic."""
+    """How that fleet and configuration did on fresh traffic."""
     controls: Controls
     sensitivity: Sensitivity
     recorded: RecordedTraffic | None

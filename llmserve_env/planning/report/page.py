@@ -74,7 +74,7 @@ def report_page(data: ReportData, command: str) -> str:
 
 
 def gpus_text(fleet: Configured) -> str:
-    """So many GPUs of a kind at a precision."""
+    """Number and kind of a fleet's GPUs, and their precision."""
     return f"{fleet.replicas} {fleet.gpu.upper()} {'GPU' if fleet.replicas == 1 else 'GPUs'} at {fleet.tier_name}"
 
 
@@ -92,7 +92,7 @@ def headline(data: ReportData) -> str:
 
 
 def warnings(data: ReportData) -> list[str]:
-    """What must not be overlooked."""
+    """Warnings at the top of the page."""
     answer, said = data.answer, []
     said += [f"{text}." for text in answer.impossible]
     if not answer.is_own_fleet_enough:

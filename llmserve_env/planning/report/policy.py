@@ -1,4 +1,4 @@
-"""What a policy does when: its knobs by how much traffic had just arrived."""
+"""What a policy does, and when: its knobs by how much traffic had just arrived."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TrafficLevel:
     rate_rps: float
     prompt_tps: float
     knobs: dict[str, float]
-    """Means; of the tier its most frequent value."""
+    """Mean of each knob; for the tier, its most frequent value."""
     tier_shares: dict[str, float]
     attainment: float
 

@@ -141,7 +141,7 @@ def _latency_cells(found: Followed) -> list[str]:
 
 
 def sensitivity_section(data: ReportData) -> str:
-    """What the recommended fleet stands."""
+    """How much change the recommended fleet withstands."""
     found = data.sensitivity
     whose = "recommended fleet" if data.is_recommended else "task's own fleet"
     broken = [one for one in found.scenarios if not one.found.is_kept]

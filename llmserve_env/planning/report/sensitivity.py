@@ -1,4 +1,4 @@
-"""What happens to the recommended fleet when something else comes than expected."""
+"""What happens to the recommended fleet when traffic or fleet differ from what was expected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llmserve_env.tasks.variants import at_rate, on_fleet
 from llmserve_env.workloads import sample
 
 LOADS = (0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6)
-"""Times the expected traffic."""
+"""Multiples of the expected traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The changes a lead asks about, and a sweep of the load."""
+    """The changes that a team asks about, and a sweep of the load."""
 
     scenarios: tuple[Scenario, ...]
     """The expected traffic first."""
     loads: tuple[tuple[float, Followed], ...]
-    """By times the expected traffic."""
+    """Results by multiple of the expected traffic."""
 
     @property
     def first_broken_load(self) -> float | None:
@@ -48,7 +48,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class _Case:
-    """A fleet, its traffic and a configuration, as work that can travel."""
+    """A fleet, its traffic and a configuration, as work that a runner can send to another process."""
 
     task: Task
     knobs: Array
@@ -67,7 +67,7 @@ def _play(case: _Case) -> Followed:
 
 
 def with_longer_prompts(task: Task, seed: int, factor: float) -> RequestTable:
-    """The requests of a seed with prompts of so many times the length, as far as the context window allows."""
+    """The requests of a seed with prompts `factor` times as long, as far as the context window allows."""
     requests = sample(task.workload, seed)
     longest = task.deployment.max_model_len - requests.output_tokens
     longer = np.rint(requests.prompt_tokens * factor).astype(np.int64)

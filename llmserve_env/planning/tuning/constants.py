@@ -9,7 +9,6 @@ import numpy as np
 
 from llmserve_env.agents.agent import AgentView
 from llmserve_env.arrays import Array
-from llmserve_env.engine.tiers import NUM_TIERS
 from llmserve_env.env.episode import PlayedEpisode
 from llmserve_env.evaluation.evaluate import slo_attainment
 from llmserve_env.evaluation.play import play
@@ -18,7 +17,6 @@ from llmserve_env.graders.components import components
 from llmserve_env.graders.references import Reference
 from llmserve_env.request_outcomes import RequestFigures, pooled_figures, sample_of
 from llmserve_env.tasks.task import Task
-from llmserve_env.units import S_PER_HOUR
 
 SIDE_BY_SIDE = 24
 """Episodes advanced in one compiled call."""
@@ -31,12 +29,9 @@ class Outcome:
     reward: float
     slo_attainment: float
     """Share of judged requests, weighted by class, that met their SLO."""
-    cost_usd_per_hour: float
     throughput_tps: float
     requests: RequestFigures
     """Percentiles and shares over the requests of all episodes."""
-    class_attainment: dict[str, float]
-    """Share of each class's judged requests that met its SLO; 1 where none was judged."""
     components: dict[str, float]
 
     def score(self, task: Task, reference: Reference) -> float:
@@ -69,38 +64,33 @@ class _Piece:
     seeds: tuple[int, ...]
 
 
+def play_rows(task: Task, knobs: Array, seeds: Sequence[int]) -> list[PlayedEpisode]:
+    """One episode per row of knobs and seed; those of a row stand together, in the order of the seeds."""
+    return play(Rows(np.repeat(knobs, len(seeds), axis=0)), task, list(seeds) * len(knobs))
+
+
 def outcome_of(episodes: Sequence[PlayedEpisode]) -> Outcome:
     """What these finished episodes achieve together."""
     rows = np.mean([_episode_outcome(episode) for episode in episodes], axis=0)
     measured = [components(episode) for episode in episodes]
     means = {name: float(np.mean([found[name] for found in measured])) for name in measured[0]}
-    reward, slo, cost, throughput = (float(value) for value in rows)
+    reward, slo, throughput = (float(value) for value in rows)
     requests = pooled_figures([sample_of(episode.requests) for episode in episodes])
-    return Outcome(reward, slo, cost, throughput, requests, _by_class(episodes), means)
-
-
-def _by_class(episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
-    judged = sum(episode.trajectory.window["judged_by_class"].sum(axis=0) for episode in episodes)
-    met = sum(episode.trajectory.window["met_by_class_tier"].sum(axis=0) for episode in episodes)
-    met = np.asarray(met).reshape(-1, NUM_TIERS).sum(axis=1)
-    shares = np.where(np.asarray(judged) > 0, met / np.maximum(judged, 1), 1.0)
-    return dict(zip(episodes[0].task.workload.class_names, shares.tolist(), strict=False))
+    return Outcome(reward, slo, throughput, requests, means)
 
 
 def _episode_outcome(episode: PlayedEpisode) -> tuple[float, ...]:
     terms, metrics = episode.trajectory.terms, episode.trajectory.metrics
-    hours = episode.task.steps * episode.task.window_s / S_PER_HOUR
     return (
         float(terms["reward"].mean()),
         slo_attainment(episode),
-        float(terms["cost_usd"].sum()) / hours,
         float(metrics["throughput_tps"].mean()),
     )
 
 
 def _play_piece(piece: _Piece) -> list[Outcome]:
     n = len(piece.seeds)
-    episodes = play(Rows(np.repeat(piece.knobs, n, axis=0)), piece.task, list(piece.seeds) * len(piece.knobs))
+    episodes = play_rows(piece.task, piece.knobs, piece.seeds)
     return [outcome_of(episodes[i * n : (i + 1) * n]) for i in range(len(piece.knobs))]
 
 

@@ -65,8 +65,8 @@ def first_candidates(task: Task, count: int, rng: np.random.Generator) -> Array:
     return np.array(sorted(rows))
 
 
-def changed_knobs(task: Task, knobs: Array) -> int:
-    """Knobs that differ from the defaults."""
+def num_changed_knobs(task: Task, knobs: Array) -> int:
+    """Number of knobs that differ from the defaults."""
     return int(np.count_nonzero(knobs != task.default_knobs))
 
 
@@ -101,7 +101,7 @@ def halve(
         fresh = [Trial(row, outcome, on) for row, outcome in zip(rows, found, strict=True)]
         trials.extend(fresh)
         # Ties go to the configuration nearest to the defaults, so a knob that changes nothing keeps its default.
-        return sorted(fresh, key=lambda trial: (-value(trial.outcome), changed_knobs(task, trial.knobs)))
+        return sorted(fresh, key=lambda trial: (-value(trial.outcome), num_changed_knobs(task, trial.knobs)))
 
     ranked = run(candidates, played)
     while played < num_seeds:
@@ -116,7 +116,9 @@ def halve(
         seen |= {tuple(row) for row in fresh}
         challenger = run(np.array(fresh), num_seeds)[0]
         gain = value(challenger.outcome) - value(best.outcome)
-        if gain < 0.0 or (gain == 0.0 and changed_knobs(task, challenger.knobs) >= changed_knobs(task, best.knobs)):
+        if gain < 0.0 or (
+            gain == 0.0 and num_changed_knobs(task, challenger.knobs) >= num_changed_knobs(task, best.knobs)
+        ):
             break
         best = challenger
     return HalvingResult(best, tuple(trials))

@@ -24,7 +24,7 @@ class TunedConstant:
 
     knobs: Array
     score: float | None
-    """None where the search was for something else than the score."""
+    """None if the search did not maximise the score."""
 
 
 def record(task: Task, found: TunedConstant, command: str, num_trials: int, num_seeds: int) -> Path:

@@ -1,4 +1,4 @@
-"""How many kernels a layer is made of, and what the small ones take."""
+"""How many kernels a layer consists of, and how long the small ones take."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def scoring_routes(service: Service) -> APIRouter:
 
     @router.get("/log", response_model=EpisodeLog, responses=PROBLEMS, summary="The log of a session")
     async def session_log(request: Request, session_id: Annotated[SessionId | None, Query()] = None) -> EpisodeLog:
-        """Everything needed to live through the episode again, here or in process."""
+        """Everything needed to replay the episode, here or in process."""
         client = client_of(request)
 
         def go() -> ActionLog:

@@ -1,6 +1,6 @@
 """OpenEnv's web interface at its standard paths: /web/reset, /web/step, /web/state and /web/metadata.
 
-In OpenEnv all visitors share one environment here. In this server each has a session of its own, like any client that
+In OpenEnv all visitors share one environment here. On this server each has a separate session, like any client that
 sends no id.
 """
 

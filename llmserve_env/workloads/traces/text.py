@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from llmserve_env.arrays import Array
 from llmserve_env.workloads.traces.fidelity import Fidelity, Statistic
 from llmserve_env.workloads.traces.fit_sessions import turns_of
 from llmserve_env.workloads.traces.importing import ImportResult
@@ -71,7 +70,7 @@ def _rate_lines(trace: Trace) -> Iterator[str]:
     yield sparkline(rates)
 
 
-def sparkline(values: npt.NDArray[Any]) -> str:
+def sparkline(values: Array) -> str:
     """Heights relative to the largest value; only an exact zero is blank."""
     top = values.max(initial=0.0)
     if not top:

@@ -21,7 +21,7 @@ TIMES_ATTRIBUTE = "llmserve_times"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the scheduler shall do from its next iteration on."""
+    """What the scheduler is asked to do from its next iteration on."""
 
     generation: int = 0
     batch_cap: int | None = None
@@ -64,14 +64,14 @@ class Status:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that a reader never sees half of it."""
+    """Replace the file atomically, so that a reader never sees half of it."""
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(content), encoding="utf-8")
     partial.replace(path)
 
 
 class StatusWriter:
-    """Writes the newest status: at once, or in a thread of its own, so that no iteration waits for a file."""
+    """Writes the newest status: at once, or in a thread, so that no iteration waits for a file."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
@@ -103,12 +103,12 @@ class StatusWriter:
 
 
 def write_wanted(folder: Path, wanted: Wanted) -> None:
-    """Ask for something new."""
+    """Write what is wanted of the scheduler."""
     write_json(folder / WANTED, asdict(wanted))
 
 
 def read_wanted(folder: Path) -> Wanted:
-    """What is asked for."""
+    """Read what is wanted of the scheduler."""
     return Wanted(**json.loads((folder / WANTED).read_text(encoding="utf-8")))
 
 

@@ -106,7 +106,7 @@ class Steering:
         return outputs
 
     def add_request(self, request: Any) -> None:
-        """A request is handed over between iterations; it had come through the tokenizer before."""
+        """Take a request over between iterations; while recording, note when it arrived."""
         if self._log is not None:
             # The request carries a wall-clock stamp, because another process may have made it.
             self._added[request.request_id] = request.arrival_time - time.time() + time.monotonic()
@@ -137,7 +137,7 @@ class Steering:
             self._withhold()
 
     def _withhold(self) -> None:
-        """Move towards the wanted pool: give blocks back at once, take them as they become free."""
+        """Move towards the wanted pool: return blocks at once, and take blocks as they become free."""
         # A request of the greatest length must fit, or it would never be served.
         least = -(-self.max_model_len // self.cache_config.block_size)
         target = self._num_blocks - max(int(self._wanted.kv_budget_fraction * self._num_blocks), least)
@@ -190,7 +190,7 @@ class Steering:
         return 0 if mode == "NONE" else int(compilation.max_cudagraph_capture_size or 0)
 
     def _say(self, *, soon: bool = False) -> None:
-        """Report; what was asked for, and an idle engine, at once: nothing waits for the file then."""
+        """Report the status: in a thread if `soon`, otherwise at once, for new wishes and an idle engine."""
         self._said_at_s = time.monotonic()
         status = Status(
             generation=self._wanted.generation,

@@ -20,7 +20,7 @@ Worker: Any = getattr(import_module(f"vllm.v1.worker.{_HOME}"), _NAME)
 
 
 class TimedWorker(Worker):  # type: ignore[misc]
-    """The stock worker with a stop-watch."""
+    """The stock worker, which also times its iterations."""
 
     _launched_at_s = 0.0
     _forward_s = 0.0
