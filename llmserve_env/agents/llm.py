@@ -158,8 +158,8 @@ class LlmAgent:
 
     def _no_completion(self, answered: str) -> ModelCallError:
         return ModelCallError(
-            f"{self.settings.model} did not answer: its API said 200 with {answered}, which is no chat completion; check "
-            "that the base URL is that of an OpenAI-compatible API and ends as it asks for, most often in /v1"
+            f"{self.settings.model} did not answer: its API said 200 with {answered}, which is no chat completion; "
+            "check that the base URL is that of an OpenAI-compatible API and ends as it asks for, most often in /v1"
         )
 
     def _failed(self, error: openai.OpenAIError) -> ModelCallError:
