@@ -26,6 +26,8 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_SEED = 42
 UNKNOWN_TASK = "unknown_task"
 """Type of the problem that the server reports for a task it does not know."""
+NO_SUCH_PATH = '{"detail":"Not Found"}'
+"""What a server of this kind says of a path that it does not have; our own answers name what is missing."""
 Step = tuple[ServeObservation, float, bool, dict[str, Any]]
 
 
@@ -165,6 +167,14 @@ class LLMServeEnv:
             answer = self._http.request(method, path, json=body, params=params)
         except httpx.HTTPError as error:
             raise ServerError(f"no answer from {self._http.base_url}{path}: {error}") from error
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        # Our own 404 says which session is unknown; this is what a server says of a path that it does not have.
+        if (answer.is_success and not is_json) or (answer.status_code == 404 and NO_SUCH_PATH in answer.text):
+            raise ServerError(
+                f"{answer.url} answered {answer.status_code}, but not as an LLMServeEnv server does; give the address "
+                "of one, without a path such as /web",
+                answer.status_code,
+            )
         if answer.is_success:
             found: dict[str, Any] = answer.json()
             return found

@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = Callable[[dict[str, Any]], "str | int | dict[str, Any]"]
-"""From the request's JSON: the text of the answer, its whole message, or an HTTP status to fail with."""
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole body of an answer with status 200, whatever it is."""
+
+    body: str
+    content_type: str = "application/json"
+
+
+Answer = Callable[[dict[str, Any]], "str | int | dict[str, Any] | Whole"]
+"""From the request's JSON: the answer's text, its message or its whole body, or an HTTP status to fail with."""
 
 
 @dataclass
@@ -55,14 +64,16 @@ def openai_server(answer: Answer, usage: Any = USAGE) -> Iterator[OpenAIServer]:
             seen.requests.append({"path": self.path, **asked})
             seen.keys.append(self.headers.get("Authorization", ""))
             given = answer(asked)
-            status, body = (
-                (given, {"error": {"message": "scripted failure", "type": "test"}})
-                if isinstance(given, int)
-                else (200, _completion(asked["model"], given, usage))
-            )
-            data = json.dumps(body).encode()
+            status = 200
+            if isinstance(given, Whole):
+                whole = given
+            elif isinstance(given, int):
+                status, whole = given, Whole('{"error": {"message": "scripted failure", "type": "test"}}')
+            else:
+                whole = Whole(json.dumps(_completion(asked["model"], given, usage)))
+            data = whole.body.encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", whole.content_type)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

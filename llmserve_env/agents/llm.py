@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import openai
+from openai.types.chat import ChatCompletion
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.llm_answers import parse_action
+from llmserve_env.agents.llm_answers import answer_text, parse_action
 from llmserve_env.agents.llm_credentials import MISSING
 from llmserve_env.agents.llm_prompt import TOOL_NAME, action_schema, system_prompt, tool_schema, user_prompt
 from llmserve_env.agents.llm_settings import MAX_PROBLEMS, LlmSettings, LlmUsage
@@ -115,37 +116,51 @@ class LlmAgent:
             )
 
     def _ask(self, task: Task, player: _Player) -> str | None:
-        """The text of the model's answer, or the arguments of its last call of the tool."""
         reply = self._completion(task, player, self.settings.max_repeated_refusals)
         player.usage.add_call(reply.usage)
-        if not reply.choices:
-            return None
-        message = reply.choices[0].message
-        called = [call.function.arguments for call in message.tool_calls or () if call.type == "function"]
-        answer: str | None = called[-1] if called else message.content
-        return answer
+        return answer_text(reply)
 
     def _completion(self, task: Task, player: _Player, repeats: int) -> Any:
         """The API's reply; a busy API is asked again up to `repeats` times."""
         for i in range(repeats + 1):
             try:
-                return self._client.chat.completions.create(
-                    model=self.settings.model,
-                    messages=[
-                        {"role": "system", "content": self._system},
-                        {"role": "user", "content": user_prompt(player.history)},
-                    ],
-                    temperature=0.0,
-                    max_completion_tokens=self.settings.max_answer_tokens,
-                    **self._form(task),
-                )
+                return self._checked(self._create(task, player))
             except openai.RateLimitError as error:
                 if i == repeats or error.code == "insufficient_quota":
                     raise self._failed(error) from error
                 self._wait(_pause_s(error, i))
             except openai.OpenAIError as error:
                 raise self._failed(error) from error
+            except ValueError as error:
+                raise self._no_completion("a body that is no JSON") from error
         raise AssertionError("the last call returns or raises")
+
+    def _create(self, task: Task, player: _Player) -> Any:
+        return self._client.chat.completions.create(
+            model=self.settings.model,
+            messages=[
+                {"role": "system", "content": self._system},
+                {"role": "user", "content": user_prompt(player.history)},
+            ],
+            temperature=0.0,
+            max_completion_tokens=self.settings.max_answer_tokens,
+            **self._form(task),
+        )
+
+    def _checked(self, reply: Any) -> Any:
+        """The reply, if it is a chat completion: another server, or one that only streams, may say 200 to anything."""
+        if not isinstance(reply, ChatCompletion):
+            raise self._no_completion(f"{reply!r:.{MAX_QUOTED}}")
+        error = (reply.model_extra or {}).get("error")
+        if error and not reply.choices:
+            raise self._no_completion(f"the error {error!r:.{MAX_QUOTED}}")
+        return reply
+
+    def _no_completion(self, answered: str) -> ModelCallError:
+        return ModelCallError(
+            f"{self.settings.model} did not answer: its API said 200 with {answered}, which is no chat completion; "
+            "check that the base URL is that of an OpenAI-compatible API and ends as it asks for, most often in /v1"
+        )
 
     def _failed(self, error: openai.OpenAIError) -> ModelCallError:
         return ModelCallError(f"{self.settings.model} did not answer: {error}")

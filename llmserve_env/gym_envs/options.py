@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import gymnasium as gym
@@ -18,22 +19,30 @@ from llmserve_env.tasks.task import Task
 TASK, WEIGHTS, RESET_MASK = "task", "weights", "reset_mask"
 
 
-def as_task(task: Task | str | int) -> Task:
+def as_task(task: Any) -> Task:
     """The task itself, or the task of this id, number or file."""
+    if not isinstance(task, Task | str | int) or isinstance(task, bool):
+        raise ConfigError(f"a task is given by its id, number or file, or as a Task; got {task!r:.80}")
     return task if isinstance(task, Task) else load_task(task)
 
 
-def weights_of(task: Task, changes: Mapping[str, float] | RewardWeights | None) -> RewardWeights | None:
-    """The task's reward weights with some replaced; None for the task's own."""
+def weights_of(task: Task, changes: Any) -> RewardWeights | None:
+    """The task's reward weights with some, by name, replaced; None for the task's own."""
     if changes is None or isinstance(changes, RewardWeights):
         return changes
     known = task.reward.weights.model_dump()
+    if not isinstance(changes, Mapping):
+        raise ConfigError(f"reward weights are given as {{'throughput': 0.5}}, by name; got {changes!r:.80}")
     for name, value in changes.items():
         if name not in known:
             raise ConfigError(f"there is no reward weight {name!r}; known: {', '.join(known)}")
-        if isinstance(value, bool) or not 0.0 <= value < float("inf"):
+        if not _is_number(value) or not 0.0 <= value < float("inf"):
             raise ConfigError(f"the reward weight {name} must be a number of at least 0; got {value!r}")
     return RewardWeights(**{**known, **{name: float(value) for name, value in changes.items()}})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def checked_options(options: Mapping[str, Any] | None, allowed: tuple[str, ...]) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from datetime import date as day
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from llmserve_env.env.episode import COUNTS, ActionLog, PlayedEpisode
 from llmserve_env.errors import InvalidLogError
@@ -25,12 +27,19 @@ REWARD_DECIMALS = 6
 MAX_TEXT = 500
 MAX_FILE_BYTES = 20_000_000
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-PlainText = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"^[^|<>`\[\]\n]*$")]
+PlainText = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"^[^|<>`\[\]\x00-\x1f\x7f]*$")]
 """Text that a table cell can show as it is."""
+PrintableText = Annotated[str, Field(max_length=MAX_TEXT, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CountName = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
 Run = tuple[Annotated[int, Field(ge=1)], tuple[Finite, ...]]
 """How many steps in a row, and the values of the task's `action_knobs`."""
+
+
+def _day(text: str) -> str:
+    day.fromisoformat(text)
+    return text
 
 
 class _Part(BaseModel):
@@ -43,9 +52,9 @@ class AgentCard(_Part):
     name: Annotated[str, Field(pattern=r"^[\w][\w .:+/-]{0,79}$")]
     description: PlainText = ""
     author: PlainText = ""
-    url: Annotated[str, Field(pattern=r"^(https?://\S{1,300})?$")] = ""
-    """Where the agent can be read about or found."""
-    played_as: Text
+    url: Annotated[str, Field(pattern=r"^(https?://[A-Za-z0-9._~:/?#@!$&*+,;=%-]{1,300})?$")] = ""
+    """Where the agent can be read about or found; no character of it ends a link or a table's cell."""
+    played_as: PrintableText
     """What `--agent` named."""
     sees_the_future: bool = False
     """Whether it knows the traffic to come: then it is listed as a ceiling, without a rank."""
@@ -77,11 +86,11 @@ class Submission(_Part):
     format: Literal[2] = FORMAT
     agent: AgentCard
     suite: Text
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_day)]
     environment_version: Text
     package_version: Text
     tasks: tuple[SubmittedTask, ...] = Field(min_length=1)
-    usage: dict[str, int] = Field(default_factory=dict)
+    usage: dict[CountName, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     """What a language model was asked and used, where one played."""
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     """Hash of everything else in the file."""

@@ -59,6 +59,10 @@ def _check_suite(submission: Submission) -> None:
         raise VersionMismatchError(
             f"played on environment {submission.environment_version!r}; here is {ENVIRONMENT_VERSION!r}: submit again"
         )
+    counts = {task.id: len(task.episodes) for task in submission.tasks}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InvalidLogError(f"every task must have the same number of episodes; got {shown}")
     official = REPORTED_SEEDS[: len(submission.tasks[0].episodes)]
     for task in submission.tasks:
         here = load_task(task.id)
@@ -72,8 +76,8 @@ def _check_suite(submission: Submission) -> None:
             pairs = enumerate(zip_longest(seeds, official, fillvalue="none"), 1)
             number, (has, needs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
             raise InvalidLogError(
-                f"{task.id}: the official seeds are {REPORTED_SEEDS.start}, {REPORTED_SEEDS.start + 1}, … in order, as "
-                f"many for every task; episode {number} should have {needs}, but has {has}"
+                f"{task.id}: the official seeds are {REPORTED_SEEDS.start}, {REPORTED_SEEDS.start + 1}, … in order, "
+                f"each once; episode {number} should have {needs}, but has {has}"
             )
 
 
@@ -110,8 +114,10 @@ def _replayed_score(piece: tuple[Submission, SubmittedTask, SubmittedEpisode]) -
 
 
 def _replayed(submission: Submission, task: SubmittedTask, claimed: SubmittedEpisode) -> Episode:
-    here, log = load_task(task.id), log_of(claimed, task, submission.environment_version)
+    here, num_actions = load_task(task.id), sum(count for count, _ in claimed.actions)
+    # Counted before the runs are written out: a short file can claim more actions than memory holds.
+    if num_actions != here.steps:
+        raise InvalidLogError(f"has {num_actions} actions; an episode has {here.steps}")
+    log = log_of(claimed, task, submission.environment_version)
     check_log(log, here)
-    if len(log.actions) != here.steps:
-        raise InvalidLogError(f"has {len(log.actions)} actions; an episode has {here.steps}")
     return replay(log, here)

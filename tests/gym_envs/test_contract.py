@@ -162,6 +162,16 @@ def test_rendering_shows_the_window_and_draws_the_episode() -> None:
     assert frame.std() > 0
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("task", ["azure_conv", "burstgpt"])
+def test_rendering_warns_of_nothing_while_nobody_has_waited_yet(task: str) -> None:
+    env = LLMServeGymEnv(task, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().std() > 0
+    env.step(env.action_space.sample())
+    assert env.render().std() > 0
+
+
 def test_features_have_one_name_each() -> None:
     names = [name for name, _ in features_of(llmserve_env.load_task("static_workload").action_knobs)]
     assert len(names) == len(set(names)) == 38

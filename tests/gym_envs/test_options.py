@@ -75,6 +75,9 @@ def test_weights_may_be_given_when_the_environment_is_made() -> None:
         ({"tasks": "static_workload"}, "unknown reset options: tasks"),
         ({"weights": {"speed": 1.0}}, "no reward weight 'speed'"),
         ({"weights": {"cost": -1.0}}, "cost must be a number of at least 0"),
+        ({"weights": {"cost": "much"}}, "cost must be a number of at least 0; got 'much'"),
+        ({"weights": [1.0]}, r"by name; got \[1.0\]"),
+        ({"task": 1.5}, "by its id, number or file, or as a Task; got 1.5"),
         ({"task": longer()}, "has 300 steps, but"),
     ],
 )

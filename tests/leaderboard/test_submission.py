@@ -122,6 +122,24 @@ def out_of_range(data: Any) -> None:
     data["tasks"][0]["episodes"][0]["actions"][0][1][1] = 1.5
 
 
+def more_actions_than_memory_holds(data: Any) -> None:
+    run = data["tasks"][0]["episodes"][0]["actions"][0]
+    run[0] = 10**15
+
+
+def an_episode_twice(data: Any) -> None:
+    episodes = data["tasks"][0]["episodes"]
+    episodes[1] = episodes[0]
+
+
+def fewer_episodes_of_one_task(data: Any) -> None:
+    data["tasks"][1]["episodes"].pop()
+
+
+def reordered_tasks(data: Any) -> None:
+    data["tasks"].reverse()
+
+
 def a_missing_task(data: Any) -> None:
     data["tasks"].pop()
 
@@ -149,6 +167,10 @@ def task_digest(data: Any) -> None:
         (swapped_episodes, r"bursty_workload, seed 301000: step \d+ claims a reward"),
         (a_shorter_episode, r"has 199 actions; an episode has 200"),
         (out_of_range, r"kv_budget_fraction must be a number from 0.1 to 1; got 1.5"),
+        (more_actions_than_memory_holds, r"static_workload, seed 301000: has 1\d{15} actions; an episode has 200"),
+        (an_episode_twice, r"static_workload: the official .* each once; episode 2 should have 301001, but has 301000"),
+        (fewer_episodes_of_one_task, r"same number of episodes; got static_workload 2, bursty_workload 1, adv"),
+        (reordered_tasks, r"the core suite has static_workload, .*; got adversarial_multitenant, bursty_workload"),
         (a_missing_task, r"the core suite has static_workload, bursty_workload, adversarial_multitenant; got"),
         (package_version, r"static_workload, seed 301000: .* the package's version or the record was changed"),
         (a_record, r"static_workload, seed 301000: .* the package's version or the record was changed"),
@@ -197,10 +219,31 @@ def test_a_file_that_is_no_submission_is_refused(tmp_path: Path, text: str, reas
         read_submission(path)
 
 
-@pytest.mark.parametrize("field", [{"name": "<b>"}, {"url": "javascript:alert(1)"}, {"author": "a | b"}])
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": "<b>"},
+        {"url": "javascript:alert(1)"},
+        {"url": "https://a.example/)|[b](https://c.example"},
+        {"url": 'https://a.example/"'},
+        {"author": "a | b"},
+        {"description": "one line\rand another"},
+        {"played_as": "\x1b[2J"},
+    ],
+)
 def test_a_card_that_could_break_the_page_is_refused(field: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=next(iter(field))):
         AgentCard.model_validate({"name": "x", "played_as": "y", **field})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("date", "2026-02-31"), ("usage", {"calls": -1}), ("usage", {"a | b": 1})]
+)
+def test_a_day_that_is_none_and_counts_below_zero_are_refused(
+    entry: Path, tmp_path: Path, field: str, value: object
+) -> None:
+    with pytest.raises(InvalidLogError, match=field):
+        tampered(entry, tmp_path, lambda data: data.update({field: value}))
 
 
 def test_a_ceiling_says_so() -> None:

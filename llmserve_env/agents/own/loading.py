@@ -12,13 +12,16 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from llmserve_env.agents.agent import Agent
+from llmserve_env.agents.own.calling import own_code
 from llmserve_env.agents.own.service import TIMEOUT_S, HttpPolicy
 from llmserve_env.agents.own.simple import FunctionAgent, SimpleAgents
+from llmserve_env.agents.own.vectorised import vectorised
 from llmserve_env.agents.registry import AGENT_NAMES, current_name, make_agent
 from llmserve_env.errors import ConfigError
 
@@ -47,6 +50,7 @@ def own_agent(spec: str, weights: Path | None = None) -> Agent:
     """The agent that a specification names; `weights` is passed to a Python class that takes it."""
     if spec.startswith(_URLS):
         _refuse_weights(spec, weights)
+        _check_address(spec)
         return SimpleAgents(spec, partial(HttpPolicy, spec, httpx.Client(timeout=TIMEOUT_S)))
     kind, _, rest = spec.partition(":")
     if kind == "onnx":
@@ -62,6 +66,16 @@ def own_agent(spec: str, weights: Path | None = None) -> Agent:
     return _python_agent(spec, weights)
 
 
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_complete = parts.hostname is not None and parts.port != 0
+    except ValueError:
+        is_complete = False
+    if not is_complete:
+        raise ConfigError(f"{url} is no address; a policy service is named as in http://127.0.0.1:8001")
+
+
 def _refuse_weights(spec: str, weights: Path | None) -> None:
     if weights is not None:
         raise ConfigError(f"--weights {weights} means nothing to {spec}, which names its own weights; leave it out")
@@ -71,13 +85,17 @@ def _python_agent(spec: str, weights: Path | None) -> Agent:
     place, _, name = spec.rpartition(":")
     found = getattr(_module(place, spec), name, None)
     if found is None:
-        raise ConfigError(f"{place} defines no {name!r}; name a class or function of it, as in {place}:MyAgent")
+        missing = f"no {name!r}" if name else "nothing without a name"
+        raise ConfigError(f"{place} defines {missing}; name a class or function of it, as in {place}:MyAgent")
     options = {} if weights is None else {"weights": weights}
     if inspect.isclass(found):
         return _from_class(found, spec, options)
     if not callable(found):
-        raise ConfigError(f"{spec} is a {type(found).__name__}; name a class with reset() and act(), or a function")
-    _refuse_weights(spec, weights)
+        raise ConfigError(
+            f"{spec} is of type {type(found).__name__}; name a class with reset() and act(), or a function"
+        )
+    if weights is not None:
+        raise ConfigError(f"--weights {weights} means nothing to {spec}, a function; a class may take them")
     return SimpleAgents(spec, lambda: FunctionAgent(found))
 
 
@@ -85,18 +103,30 @@ def _from_class(kind: Any, spec: str, options: dict[str, Any]) -> Agent:
     missing = [method for method in ("reset", "act") if not callable(getattr(kind, method, None))]
     if missing:
         raise ConfigError(f"{spec} has no {' and no '.join(missing)}(); an agent has reset(task, seed) and act(…)")
-    if options and "weights" not in inspect.signature(kind).parameters:
+    if options and not _takes(kind, "weights"):
         raise ConfigError(f"--weights was given, but {spec} does not take it: add __init__(self, weights)")
     if "rngs" in inspect.signature(kind.reset).parameters:
-        agent = kind(**options)
-        agent.name = spec
-        return cast(Agent, agent)
+        with own_code(f"{spec}: __init__()"):
+            return vectorised(spec, kind(**options))
     return SimpleAgents(spec, partial(kind, **options))
+
+
+def _takes(kind: Any, option: str) -> bool:
+    parameters = inspect.signature(kind).parameters
+    return option in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _module(place: str, spec: str) -> ModuleType:
     if place.endswith(".py"):
-        return _file_module(Path(place).resolve())
+        with own_code(f"{place}: its import"):
+            return _file_module(Path(place).resolve())
+    if not place or place.startswith("."):
+        raise ConfigError(f"{spec!r} names no file and no module; an agent of your own is one of {FORMS}")
+    with own_code(f"{place}: its import"):
+        return _installed_module(place, spec)
+
+
+def _installed_module(place: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:

@@ -42,6 +42,8 @@ class HttpPolicy:
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         try:
             answer = self._http.post(self._url + path, json=body)
+        except httpx.TimeoutException as error:
+            raise AgentError(f"the policy service at {self._url}{path} gave no answer in {TIMEOUT_S:g} s") from error
         except httpx.HTTPError as error:
             raise AgentError(f"no answer from the policy service at {self._url}{path}: {error}") from error
         if not answer.is_success:
@@ -50,5 +52,5 @@ class HttpPolicy:
             return {}
         try:
             return answer.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise AgentError(f"{self._url}{path} did not answer with JSON: {answer.text[:120]!r}") from error

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from llmserve_env.agents.agent import AgentView
+from llmserve_env.agents.own.calling import own_code
 from llmserve_env.arrays import Array
 from llmserve_env.errors import InvalidActionError
 from llmserve_env.tasks.task import Task
@@ -45,24 +46,33 @@ class SimpleAgents:
         self.name = name
         self._make = make
         self._players: list[SimpleAgent] = []
+        self._asked: Array | None = None
+        """The knobs that each episode asked for last. Those in force may still be others, where a change is held."""
 
     def reset(self, task: Task, rngs: Sequence[np.random.Generator]) -> None:
-        self._players = [self._make() for _ in rngs]
+        self._asked = None
+        with own_code(f"{self.name}: __init__()"):
+            self._players = [self._make() for _ in rngs]
         for player, rng in zip(self._players, rngs, strict=True):
-            player.reset(task_facts(task), int(rng.integers(MAX_AGENT_SEED)))
+            with own_code(f"{self.name}: reset()"):
+                player.reset(task_facts(task), int(rng.integers(MAX_AGENT_SEED)))
 
     def act(self, view: AgentView) -> Array:
-        return np.array([self._knobs(view, index, player) for index, player in enumerate(self._players)])
+        before = view.knobs if self._asked is None else self._asked
+        knobs = np.array([self._knobs(view, index, before[index]) for index in range(len(self._players))])
+        self._asked = knobs
+        return knobs.copy()
 
-    def _knobs(self, view: AgentView, index: int, player: SimpleAgent) -> Array:
-        action = player.act(view.observed(index))
+    def _knobs(self, view: AgentView, index: int, before: Array) -> Array:
         where = f"{self.name}, step {view.step + 1}"
+        with own_code(f"{where}: act()"):
+            action = self._players[index].act(view.observed(index))
         if not isinstance(action, Mapping):
             raise InvalidActionError(
                 f"{where}: act() must return a dictionary of knobs, such as {{'batch_cap': 64}}; got {action!r:.80}"
             )
         try:
-            return view.task.knobs_from_partial(view.knobs[index], action)
+            return view.task.knobs_from_partial(before, action)
         except InvalidActionError as error:
             raise InvalidActionError(f"{where}: {error}") from error
 

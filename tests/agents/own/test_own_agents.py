@@ -158,8 +158,14 @@ def test_weights_reach_a_class_that_takes_them(tmp_path: Path) -> None:
             "no installed module 'no_such_package.module'.* no_such_package/module.py:Agent",
         ),
         ("llmserve_env.agents.heuristic:Missing", "defines no 'Missing'"),
-        ("llmserve_env.agents.heuristic:MIN_CAP", "is a int"),
+        ("llmserve_env.agents.heuristic:MIN_CAP", "is of type int"),
         ("llmserve_env.agents.agent:AgentView", "has no reset and no act"),
+        (":Agent", "names no file and no module"),
+        ("..agents:Agent", "names no file and no module"),
+        ("llmserve_env.agents.heuristic:", "defines nothing without a name"),
+        ("http://", "is no address"),
+        ("https://[half", "is no address"),
+        ("http://127.0.0.1:99999", "is no address"),
     ],
 )
 def test_an_agent_that_cannot_be_found_is_an_error_that_says_why(spec: str, reason: str) -> None:
@@ -192,6 +198,7 @@ def test_an_action_that_is_none_is_refused_with_its_step(tmp_path: Path, answer:
     [
         (500, b"{}", "answered 500"),
         (200, b"hello", "did not answer with JSON"),
+        (200, b"[" * 100_000, "did not answer with JSON"),
         (200, b'{"batch_cap": 1}', "must answer"),
     ],
 )
