@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGE = "llmserve_env"
 MAX_LINES = 300
 
-_BASE = {"arrays", "errors", "json_files", "units", "rng", "version"}
+_BASE = {"arrays", "errors", "json_files", "own_code", "units", "rng", "version"}
 _ENGINE = _BASE | {"request_table", "request_outcomes"}
 _TASKS = _ENGINE | {"engine", "workloads", "profiles"}
 _BACKENDS = _TASKS | {"tasks", "llm_prices"}
@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "version": set(),
     "llm_prices": set(),
     "json_files": {"errors"},
+    "own_code": {"errors"},
     "units": {"errors"},
     "rng": {"errors", "units"},
     "request_table": _BASE,

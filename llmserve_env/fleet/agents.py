@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +22,7 @@ from llmserve_env.fleet.task import FleetTask
 from llmserve_env.fleet.traffic import Traffic
 from llmserve_env.fleet.tuned import Settings, tuned_settings
 from llmserve_env.fleet.tuning import FUTURE_WINDOWS
+from llmserve_env.own_code import own_code
 
 LEARNED = "ppo"
 ORACLE = "oracle"
@@ -87,17 +87,21 @@ class TunedAgent:
 
 
 class OwnAgent:
-    """A function from the observation to a decision, from a file of one's own."""
+    """A user's object with `reset` and `act`, or a function; what it raises or returns is checked."""
 
-    def __init__(self, where: str, decide: Callable[[Observation], Any]) -> None:
-        self._where, self._decide = where, decide
+    def __init__(self, where: str, agent: Any) -> None:
+        self._where, self._agent = where, agent
 
     def reset(self, task: FleetTask) -> None:
-        """A function keeps nothing between decisions."""
+        """Begin an episode; a function keeps nothing between decisions."""
+        if hasattr(self._agent, "reset"):
+            with own_code(f"{self._where}: reset()"):
+                self._agent.reset(task)
 
     def act(self, observation: Observation) -> FleetDecision:
-        """The function's decision."""
-        found = self._decide(observation)
+        """The user's decision."""
+        with own_code(self._where):
+            found = self._agent.act(observation) if hasattr(self._agent, "act") else self._agent(observation)
         if not isinstance(found, FleetDecision):
             raise InvalidActionError(
                 f"{self._where} must return a FleetDecision, such as FleetDecision(serving=(8,), asleep=(0,)); "
@@ -146,7 +150,8 @@ def _own(name: str) -> FleetAgent:
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with own_code(f"{path}: its import"):
+        spec.loader.exec_module(module)
     found = getattr(module, attribute, None)
     if found is None or not callable(found):
         raise ConfigError(f"{path} defines no function or class {attribute!r}")
@@ -155,5 +160,5 @@ def _own(name: str) -> FleetAgent:
     missing = [method for method in ("reset", "act") if not callable(getattr(found, method, None))]
     if missing:
         raise ConfigError(f"{name} has no {' and no '.join(missing)}(); an agent has reset(task) and act(observation)")
-    agent: FleetAgent = found()
-    return agent
+    with own_code(f"{name}: __init__()"):
+        return OwnAgent(name, found())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from datetime import date as day
 from itertools import groupby
 from pathlib import Path

@@ -26,6 +26,16 @@ def decide(observation):
 
 def wrong(observation):
     return {{"serving": 8}}
+
+def failing(observation):
+    return 1 / 0
+
+class Unready:
+    def reset(self, task):
+        raise RuntimeError("no GPUs today")
+
+    def act(self, observation):
+        return None
 """
 
 
@@ -133,6 +143,24 @@ def test_a_decision_of_another_kind_is_named(
     options = ["--task", str(short_task), "--series", str(series), "--agent", f"{policy(tmp_path)}:wrong"]
     assert main(["evaluate", "--suite", "fleet", "--episodes", "1", "--jobs", "1", *options]) == 2
     assert "must return a FleetDecision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("failing", ["failing raised ZeroDivisionError: division by zero", "in failing: return 1 / 0"]),
+        ("Unready", ["Unready: reset() raised RuntimeError: no GPUs today", "in reset: raise RuntimeError"]),
+    ],
+)
+def test_what_a_policy_raises_is_an_error_with_the_line_of_its_file(
+    name: str, said: list[str], tmp_path: Path, short_task: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = f"{policy(tmp_path)}:{name}"
+    where = ["--suite", "fleet", "--task", str(short_task), "--series", str(series), "--episodes", "1"]
+    assert main(["evaluate", "--agent", agent, *where]) == 2
+    printed = capsys.readouterr().err
+    assert all(part in printed for part in said)
+    assert "Traceback" not in printed
 
 
 def test_a_task_by_name_needs_an_agent_that_is_ready_for_it(

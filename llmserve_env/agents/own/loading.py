@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import httpx
 
 from llmserve_env.agents.agent import Agent
-from llmserve_env.agents.own.calling import own_code
 from llmserve_env.agents.own.service import TIMEOUT_S, HttpPolicy
 from llmserve_env.agents.own.simple import FunctionAgent, SimpleAgents
 from llmserve_env.agents.own.vectorised import vectorised
 from llmserve_env.agents.registry import AGENT_NAMES, current_name, make_agent
 from llmserve_env.errors import ConfigError
+from llmserve_env.own_code import own_code
 
 FORMS = "file.py:Class, package.module:Class, onnx:policy.onnx, safetensors:FOLDER, http://host:port"
 WITH_WEIGHTS = ("ppo", "ppo_generalist")

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from llmserve_env.agents.agent import AgentView
-from llmserve_env.agents.own.calling import own_code
 from llmserve_env.arrays import Array
 from llmserve_env.errors import InvalidActionError
+from llmserve_env.own_code import own_code
 from llmserve_env.tasks.task import Task
 
 MAX_AGENT_SEED = 2**31

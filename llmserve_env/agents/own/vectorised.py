@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from llmserve_env.agents.agent import Agent, AgentView, BranchingAgent
-from llmserve_env.agents.own.calling import own_code
 from llmserve_env.arrays import Array
 from llmserve_env.engine.knob import Knob
 from llmserve_env.engine.knobs import KNOBS
 from llmserve_env.env.episode_batch import EpisodeBatch
 from llmserve_env.errors import InvalidActionError
+from llmserve_env.own_code import own_code
 from llmserve_env.tasks.task import Task
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from llmserve_env.errors import AgentError, LLMServeError
 
 MAX_FRAMES = 5
-_OURS = (str(Path(__file__).resolve().parents[2]), "<frozen importlib")
+_OURS = (str(Path(__file__).resolve().parent), "<frozen importlib")
 
 
 @contextmanager
