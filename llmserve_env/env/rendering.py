@@ -48,12 +48,12 @@ def episode_plot(episode: Episode) -> Figure:
     # A range of its own: where nothing has been waited for yet, all points are the same.
     slowest_ms = float(np.nanmax(metrics["ttft_p99_ms"], initial=0.0))
     rows[1].set_ylim(0.8, 2.0 * max(10.0, slo_ms or 0.0, slowest_ms if np.isfinite(slowest_ms) else 0.0))
-    rows[1].legend(loc="upper right", fontsize=7)
     rows[1].semilogy(t, np.maximum(metrics["ttft_p50_ms"], 1.0), label="p50", color="#1f4e79")
     rows[1].semilogy(t, np.maximum(metrics["ttft_p99_ms"], 1.0), label="p99", color="#7fa8d1")
     if slo_ms is not None:
         rows[1].axhline(slo_ms, color="#b03030", linestyle="--", label="SLO")
     rows[1].set_ylabel("TTFT ms")
+    rows[1].legend(loc="upper right", fontsize=7)
     rows[2].plot(t, metrics["peak_memory_gb"], color="#1f4e79")
     rows[2].axhline(episode.task.deployment.memory_limit_gb, color="#b03030", linestyle="--")
     rows[2].set_ylabel("GB per GPU")
