@@ -15,23 +15,39 @@ from llmserve_env.leaderboard.watching import watched_episodes
 
 UNRANKED = 10**6
 """Sort key of entries without a rank: behind all others."""
-WATCH = """<section id="watch" hidden><h2>An episode of <span id="who"></span></h2>
-<p><label>task <select id="task"></select></label> <button id="play" type="button">Play</button>
-<label>window <input id="at" type="range" min="1" value="1"></label> <output id="now"></output></p>
-<div id="charts"></div></section>"""
+WATCH = """<dialog id="watch" aria-labelledby="title">
+<div class="controls"><h2 id="title">An episode of <span id="who"></span></h2>
+<label>task <select id="task"></select></label> <label>compared with <select id="against"></select></label>
+<form method="dialog"><button>Close</button></form></div>
+<div class="controls"><button id="play" type="button" autofocus>Play</button>
+<label class="time">time <input id="at" type="range" min="1" value="1"></label> <output id="now"></output>
+<span id="key"></span></div>
+<div id="charts"></div><div id="strips"></div><p id="seed"></p></dialog>"""
+LOGO = (
+    '<svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4"/>'
+    '<path d="M3 11l3-4 2.5 2.5L13 4"/></svg>'
+)
+HEADER = (
+    f'<header><h1>{LOGO}LLMServeEnv leaderboard</h1><a href="own_agents.md#submit-and-verify">Enter your agent</a>'
+    '<a href="tasks.md">The tasks</a></header>'
+)
 
 
 def leaderboard_page(suites: Mapping[str, Sequence[Entry]], folder: str) -> str:
     """The whole page; `folder` leads from it to the entries."""
     episodes = {entry.file: watched_episodes(entry.submission) for entries in suites.values() for entry in entries}
     body = [
-        "<h1>LLMServeEnv leaderboard</h1>",
+        HEADER,
         paragraph(
-            "Agents that set the serving configuration of a simulated GPU fleet, window by window. Scores are means "
-            "over the official seeds with 95 % intervals, and every one is the result of replaying the submitted "
-            "actions. Press a heading to sort by it, and an agent's name to watch its first episode."
+            "Agents that set the serving configuration of a simulated GPU fleet, window by window. Scores, from 0 to "
+            "1, are means over the official seeds with 95 % intervals, and every one is the result of replaying the "
+            "submitted actions. Press a heading to sort by it, and an agent's name to watch it play.",
+            "lead",
         ),
-        *(section(f"suite-{suite}", f"Suite {suite}", _table(entries, folder)) for suite, entries in suites.items()),
+        *(
+            section(f"suite-{suite}", f"{suite.capitalize()} suite", _table(entries, folder))
+            for suite, entries in suites.items()
+        ),
         WATCH,
         f'<script type="application/json" id="episodes">{_data(episodes)}</script>',
         f"<script>{_file('page.js')}</script>",
@@ -79,7 +95,10 @@ def _row(entry: Entry, header: Sequence[str], folder: str) -> str:
 
 def _score(summary: Summary) -> str:
     mean, interval = mean_text(summary).split(" ", 1)
-    return _cell(round(summary.mean, 6), f"<span>{mean}</span> <span>{interval}</span>", "number")
+    low, high = summary.ci95
+    places = f"--mean:{summary.mean:.1%};--low:{low:.1%};--high:{high:.1%}"
+    bar = f'<i class="bar" style="{places}" aria-hidden="true"></i>'
+    return _cell(round(summary.mean, 6), f"<span>{mean}</span> <span>{interval}</span>{bar}", "number")
 
 
 def _cell(value: object, shown: str, kind: str = "") -> str:
