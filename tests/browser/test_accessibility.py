@@ -25,6 +25,16 @@ IS_BLANK = """canvas => {
 }"""
 
 
+IS_COVERED = """() => {
+  const focused = document.activeElement;
+  const { outlineWidth, outlineOffset } = getComputedStyle(focused);
+  const ring = parseFloat(outlineWidth) + parseFloat(outlineOffset);
+  const { top, bottom } = focused.getBoundingClientRect();
+  const beside = [...focused.parentElement.children].filter((one) => one !== focused);
+  const isUnder = (box) => box.bottom > top - ring + 0.1 && box.top < bottom + ring - 0.1;
+  return beside.filter((one) => isUnder(one.getBoundingClientRect())).map((one) => one.id || one.tagName);
+}"""
+
 def problems(page: Page) -> list[str]:
     """What axe finds against WCAG 2.2 AA and good practice; OpenEnv's own page is not ours to judge."""
     page.evaluate(AXE)
@@ -126,6 +136,20 @@ def test_it_can_be_used_with_the_keyboard_alone(browser: Browser, address: str) 
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
+@SIZES
+def test_the_ring_around_the_control_with_the_keyboard_covers_no_text(
+    browser: Browser, address: str, size: dict[str, int]
+) -> None:
+    page = visit(browser, address, "?task=static_workload&seed=42&a=you&b=ppo", size)
+    if size is PHONE:
+        page.click("#show-knobs")
+    page.locator("#knob-batch_cap-range").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+    assert page.locator(".knob[data-knob=batch_cap] > :not([type=range])").count() == 3
+    assert page.evaluate(IS_COVERED) == []
+
+
     wanted = ["tab-dashboard", "theme", "task", "seed", "new-seed", "share", "record", "player-a", "player-b"]
     wanted += ["knob-batch_cap", "knob-batch_cap-range", "play", "step", "line", "end", "speed"]
     assert [name for name in wanted if name not in reached] == []
