@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import DESKTOP, PHONE, idle, new_page, pause, time_of, visit
+from tests.server.running import ROOT
 
 pytestmark = pytest.mark.browser
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
@@ -24,7 +25,6 @@ IS_BLANK = """canvas => {
   return pixels.every((value) => value === 0);
 }"""
 
-
 IS_COVERED = """() => {
   const focused = document.activeElement;
   const { outlineWidth, outlineOffset } = getComputedStyle(focused);
@@ -34,6 +34,7 @@ IS_COVERED = """() => {
   const isUnder = (box) => box.bottom > top - ring + 0.1 && box.top < bottom + ring - 0.1;
   return beside.filter((one) => isUnder(one.getBoundingClientRect())).map((one) => one.id || one.tagName);
 }"""
+
 
 def problems(page: Page) -> list[str]:
     """What axe finds against WCAG 2.2 AA and good practice; OpenEnv's own page is not ours to judge."""
@@ -82,6 +83,11 @@ def test_every_agent_is_described_the_planner_and_the_language_model_too(browser
     listed = page.inner_text("#agent-list")
     for title in ("You", "PPO", "Planner", "Language model", "Heuristic"):
         assert title in listed
+    own = page.locator("#about-dialog p", has_text="llmserve evaluate --agent my_file.py:MyAgent")
+    expect(own).to_be_visible()
+    answer = page.request.get(address + str(own.locator("a").get_attribute("href")))
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert answer.text() == (ROOT / "docs" / "own_agents.md").read_text(encoding="utf-8")
     page.keyboard.press("Escape")
     expect(page.locator("#about-dialog")).to_be_hidden()
 
@@ -130,12 +136,6 @@ def test_the_slo_of_every_class_is_drawn_and_named(browser: Browser, address: st
         assert limit in label
 
 
-def test_it_can_be_used_with_the_keyboard_alone(browser: Browser, address: str) -> None:
-    page = visit(browser, address, "?task=static_workload&seed=42&a=you&b=ppo")
-    reached = []
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.id"))
 @SIZES
 def test_the_ring_around_the_control_with_the_keyboard_covers_no_text(
     browser: Browser, address: str, size: dict[str, int]
@@ -150,6 +150,12 @@ def test_the_ring_around_the_control_with_the_keyboard_covers_no_text(
     assert page.evaluate(IS_COVERED) == []
 
 
+def test_it_can_be_used_with_the_keyboard_alone(browser: Browser, address: str) -> None:
+    page = visit(browser, address, "?task=static_workload&seed=42&a=you&b=ppo")
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
     wanted = ["tab-dashboard", "theme", "task", "seed", "new-seed", "share", "record", "player-a", "player-b"]
     wanted += ["knob-batch_cap", "knob-batch_cap-range", "play", "step", "line", "end", "speed"]
     assert [name for name in wanted if name not in reached] == []
