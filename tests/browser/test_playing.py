@@ -146,6 +146,16 @@ def test_an_address_may_name_only_the_players(browser: Browser, address: str) ->
 
 
 def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> None:
+def test_a_players_description_is_a_sentence_that_begins_with_a_capital(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=you&b=heuristic&t=3")
+    for player in ("heuristic", "tuned", "ppo"):
+        page.select_option("#player-b", player)
+        expect(page.locator("#player-b")).to_have_value(player)
+        idle(page)
+        for side in "ab":
+            assert page.inner_text(f"#card-{side} .does")[0].isupper()
+
+
     page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=40")
     page.select_option("#player-b", "tuned")
     expect(page.locator("#card-b .does")).to_contain_text("constant")

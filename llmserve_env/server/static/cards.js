@@ -44,7 +44,7 @@ class Card {
 
   show(lane, entry, row, other, isOver) {
     this.row = row;
-    this.does.innerHTML = prose(entry);
+    this.does.innerHTML = prose(capitalised(entry));
     FIGURES.forEach(({ of, text, isMoreBetter }, i) => {
       const [mine, theirs] = [of(row), of(other)];
       const cell = this.list.children[i].lastChild;
