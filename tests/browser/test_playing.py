@@ -145,7 +145,6 @@ def test_an_address_may_name_only_the_players(browser: Browser, address: str) ->
     assert (page.input_value("#player-a"), page.input_value("#player-b"), time_of(page)) == ("heuristic", "random", 3)
 
 
-def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> None:
 def test_a_players_description_is_a_sentence_that_begins_with_a_capital(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=you&b=heuristic&t=3")
     for player in ("heuristic", "tuned", "ppo"):
@@ -156,6 +155,7 @@ def test_a_players_description_is_a_sentence_that_begins_with_a_capital(browser:
             assert page.inner_text(f"#card-{side} .does")[0].isupper()
 
 
+def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=40")
     page.select_option("#player-b", "tuned")
     expect(page.locator("#card-b .does")).to_contain_text("constant")
@@ -163,19 +163,23 @@ def test_a_players_description_is_a_sentence_that_begins_with_a_capital(browser:
     assert time_of(page) == 40
 
 
-def test_bad_input_shows_its_message_and_the_episode_goes_on(browser: Browser, address: str) -> None:
+def test_a_value_out_of_range_is_refused_in_sight_and_the_knob_keeps_its_value(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=you&b=heuristic")
-    page.fill("#knob-batch_cap", "9999")
-    page.click("#step")
+    alert, knob = page.locator("#alert"), page.locator("#knob-batch_cap")
     limit = int(KNOB["batch_cap"].high)
-    expect(page.locator("#alert")).to_have_text(f"batch_cap must be a whole number from 1 to {limit}; got 9999")
-    expect(page.locator("#alert")).to_be_in_viewport()
-    page.fill("#knob-batch_cap", "96")
-    page.click("#restart") if time_of(page) else None
-    step(page)
-    page.fill("#seed", "-5")
-    page.keyboard.press("Enter")
-    expect(page.locator("#alert")).to_contain_text("seed")
+    for kept, (given, told) in enumerate([("9999", "9999"), ("0", "0"), ("2.5", "2.5"), ("", "nothing")], start=96):
+        knob.fill(str(kept))
+        knob.press("Enter")
+        expect(alert).to_be_hidden()
+        knob.fill(given)
+        page.click("#step")
+        expect(alert).to_have_text(
+            f"Batch cap must be a whole number from 1 to {limit}; got {told}. It stays at {kept}."
+        )
+        expect(alert).to_be_in_viewport()
+        assert (knob.input_value(), page.input_value("#knob-batch_cap-range")) == (str(kept), str(kept))
+        idle(page)
+    assert page.locator("#strips .strip").first.locator(".values .lane-a").inner_text() == "99"
 
 
 def test_knobs_that_do_not_act_are_disabled_and_say_so(browser: Browser, address: str) -> None:
