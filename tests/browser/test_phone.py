@@ -1,4 +1,4 @@
-"""What a phone shows: names of limits apart from each other, and figures with few digits."""
+"""What a phone shows: names of limits apart from each other, figures with few digits, a short status."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PHONE, visit
+from tests.browser.conftest import PHONE, new_page, visit
 
 pytestmark = pytest.mark.browser
 MOMENT = "?task=adversarial_multitenant&seed=42&a=ppo&b=heuristic&t=60"
 CHART = "#charts figure:nth-child(2) canvas"
 FEW_DIGITS = re.compile(r"[-−]?(0(\.\d{1,2})?|\d{1,3}(\.\d)?|\d+k)")
+LINES = "one => one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)"
 WATCH = """chart => {
   const pen = chart.getContext("2d");
   const { fillText, moveTo } = pen;
@@ -59,3 +60,17 @@ def test_rewards_have_few_digits(browser: Browser, address: str) -> None:
     figures = page.locator("#charts .now b").all_inner_texts()
     assert len(figures) == 12
     assert [one for one in figures if not FEW_DIGITS.fullmatch(one)] == []
+
+
+def test_the_status_is_short_on_a_phone(browser: Browser, address: str) -> None:
+    waiting = new_page(browser, PHONE)
+    waiting.route("**/health", lambda route: route.fulfill(json={"ready": False, "progress": 0.4}))
+    waiting.goto(f"{address}/web")
+    expect(waiting.locator("#source")).to_contain_text("40 %")
+    ready = visit(browser, address, size=PHONE)
+    expect(ready.locator("#source")).to_have_text("Recorded episode; the simulator is ready")
+    live = visit(browser, address, MOMENT, PHONE)
+    expect(live.locator("#source")).to_have_text("Live simulation")
+    lines = [round(page.locator("#source").evaluate(LINES)) for page in (waiting, ready, live)]
+    assert lines[0] <= 2
+    assert lines[1:] == [1, 1]
