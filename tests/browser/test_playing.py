@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 from playwright.sync_api import Browser, Page, expect
 
 from llmserve_env.engine.knobs import KNOB
+from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.tasks.catalog import load_task
 from tests.browser.conftest import idle, pause, time_of, visit
 
@@ -180,6 +181,17 @@ def test_a_value_out_of_range_is_refused_in_sight_and_the_knob_keeps_its_value(b
         assert (knob.input_value(), page.input_value("#knob-batch_cap-range")) == (str(kept), str(kept))
         idle(page)
     assert page.locator("#strips .strip").first.locator(".values .lane-a").inner_text() == "99"
+
+
+def test_a_bad_seed_is_answered_with_the_seeds_that_are_allowed(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=you&b=heuristic")
+    for given in ("-4", str(MAX_SEED + 1)):
+        page.fill("#seed", given)
+        page.keyboard.press("Enter")
+        expect(page.locator("#alert")).to_have_text(
+            f"The seed must be a whole number from 0 to {MAX_SEED}; got {given}"
+        )
+    step(page)
 
 
 def test_knobs_that_do_not_act_are_disabled_and_say_so(browser: Browser, address: str) -> None:
