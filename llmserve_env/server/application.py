@@ -38,6 +38,8 @@ OPENENV = Client("openenv")
 """The client of sessions that OpenEnv's own server makes, because it does not say for whom it makes them."""
 API_VERSION = "1.0.0"
 """The version of OpenEnv's protocol, which its validator reads from the OpenAPI document."""
+FIRST_DESCRIBED = ("/reset", "/step")
+"""What every client calls, so their descriptions come first."""
 
 
 def create_app(chosen: Settings | None = None) -> FastAPI:
@@ -131,7 +133,9 @@ def _document(app: FastAPI, openenv: FastAPI) -> None:
                 routes=app.routes,
             )
             theirs = openenv.openapi()
-            document["paths"] = {**theirs["paths"], **document["paths"]}
+            ours = document["paths"]
+            document["paths"] = {path: ours[path] for path in FIRST_DESCRIBED} | ours
+            document["paths"] |= {path: found for path, found in theirs["paths"].items() if path not in ours}
             document["components"]["schemas"] = {**theirs["components"]["schemas"], **document["components"]["schemas"]}
             app.openapi_schema = document
         return app.openapi_schema

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from llmserve_env.client import UNKNOWN_TASK
 from llmserve_env.engine.knobs import ALIASES, NAMES
+from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.errors import (
     ConfigError,
     EpisodeStateError,
@@ -107,6 +108,8 @@ def problem(error: dict[str, Any]) -> dict[str, Any]:
         message = (
             f"unknown field {str(error['loc'][-1])[:80]!r}; allowed: {', '.join(NAMES)} (aliases: {', '.join(ALIASES)})"
         )
+    if error["loc"] and error["loc"][-1] == "seed":
+        message = f"The seed must be a whole number from 0 to {MAX_SEED}; got {error['input']}"
     return {
         "loc": [str(part) for part in error["loc"]],
         "field": field[:200],

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import DESKTOP, PHONE, idle, new_page, pause, time_of, visit
+from tests.server.running import ROOT
 
 pytestmark = pytest.mark.browser
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
@@ -22,6 +23,16 @@ LEAST_CHART_PX = 65
 IS_BLANK = """canvas => {
   const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   return pixels.every((value) => value === 0);
+}"""
+
+IS_COVERED = """() => {
+  const focused = document.activeElement;
+  const { outlineWidth, outlineOffset } = getComputedStyle(focused);
+  const ring = parseFloat(outlineWidth) + parseFloat(outlineOffset);
+  const { top, bottom } = focused.getBoundingClientRect();
+  const beside = [...focused.parentElement.children].filter((one) => one !== focused);
+  const isUnder = (box) => box.bottom > top - ring + 0.1 && box.top < bottom + ring - 0.1;
+  return beside.filter((one) => isUnder(one.getBoundingClientRect())).map((one) => one.id || one.tagName);
 }"""
 
 
@@ -72,6 +83,11 @@ def test_every_agent_is_described_the_planner_and_the_language_model_too(browser
     listed = page.inner_text("#agent-list")
     for title in ("You", "PPO", "Planner", "Language model", "Heuristic"):
         assert title in listed
+    own = page.locator("#about-dialog p", has_text="llmserve evaluate --agent my_file.py:MyAgent")
+    expect(own).to_be_visible()
+    answer = page.request.get(address + str(own.locator("a").get_attribute("href")))
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert answer.text() == (ROOT / "docs" / "own_agents.md").read_text(encoding="utf-8")
     page.keyboard.press("Escape")
     expect(page.locator("#about-dialog")).to_be_hidden()
 
@@ -118,6 +134,20 @@ def test_the_slo_of_every_class_is_drawn_and_named(browser: Browser, address: st
     label = page.locator("#charts figure:nth-child(2) canvas").get_attribute("aria-label") or ""
     for limit in ("interactive 200 ms", "batch 2 s", "best effort 8 s"):
         assert limit in label
+
+
+@SIZES
+def test_the_ring_around_the_control_with_the_keyboard_covers_no_text(
+    browser: Browser, address: str, size: dict[str, int]
+) -> None:
+    page = visit(browser, address, "?task=static_workload&seed=42&a=you&b=ppo", size)
+    if size is PHONE:
+        page.click("#show-knobs")
+    page.locator("#knob-batch_cap-range").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+    assert page.locator(".knob[data-knob=batch_cap] > :not([type=range])").count() == 3
+    assert page.evaluate(IS_COVERED) == []
 
 
 def test_it_can_be_used_with_the_keyboard_alone(browser: Browser, address: str) -> None:

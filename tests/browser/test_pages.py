@@ -39,6 +39,15 @@ def test_the_description_names_every_operation_and_can_try_them(browser: Browser
     expect(page.locator("#post-reset-answer")).to_contain_text("bursty_workload")
 
 
+def test_the_description_begins_with_the_calls_that_every_client_makes(browser: Browser, address: str) -> None:
+    page = new_page(browser)
+    page.goto(f"{address}/docs")
+    expect(page.locator("#operations details").first).to_be_visible()
+    for part in ("#contents a", "#operations summary code"):
+        listed = page.locator(part).all_inner_texts()
+        assert [one.split()[-1] for one in listed[:2]] == ["/reset", "/step"]
+
+
 def test_no_cell_of_the_description_is_empty(browser: Browser, address: str) -> None:
     page = new_page(browser)
     page.goto(f"{address}/docs")

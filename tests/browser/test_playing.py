@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 from playwright.sync_api import Browser, Page, expect
 
 from llmserve_env.engine.knobs import KNOB
+from llmserve_env.env.episode import MAX_SEED
 from llmserve_env.tasks.catalog import load_task
 from tests.browser.conftest import idle, pause, time_of, visit
 
@@ -145,6 +146,16 @@ def test_an_address_may_name_only_the_players(browser: Browser, address: str) ->
     assert (page.input_value("#player-a"), page.input_value("#player-b"), time_of(page)) == ("heuristic", "random", 3)
 
 
+def test_a_players_description_is_a_sentence_that_begins_with_a_capital(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=you&b=heuristic&t=3")
+    for player in ("heuristic", "tuned", "ppo"):
+        page.select_option("#player-b", player)
+        expect(page.locator("#player-b")).to_have_value(player)
+        idle(page)
+        for side in "ab":
+            assert page.inner_text(f"#card-{side} .does")[0].isupper()
+
+
 def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=ppo&b=heuristic&t=40")
     page.select_option("#player-b", "tuned")
@@ -153,19 +164,34 @@ def test_changing_a_player_keeps_the_moment(browser: Browser, address: str) -> N
     assert time_of(page) == 40
 
 
-def test_bad_input_shows_its_message_and_the_episode_goes_on(browser: Browser, address: str) -> None:
+def test_a_value_out_of_range_is_refused_in_sight_and_the_knob_keeps_its_value(browser: Browser, address: str) -> None:
     page = visit(browser, address, f"{EASY}&a=you&b=heuristic")
-    page.fill("#knob-batch_cap", "9999")
-    page.click("#step")
+    alert, knob = page.locator("#alert"), page.locator("#knob-batch_cap")
     limit = int(KNOB["batch_cap"].high)
-    expect(page.locator("#alert")).to_have_text(f"batch_cap must be a whole number from 1 to {limit}; got 9999")
-    expect(page.locator("#alert")).to_be_in_viewport()
-    page.fill("#knob-batch_cap", "96")
-    page.click("#restart") if time_of(page) else None
+    for kept, (given, told) in enumerate([("9999", "9999"), ("0", "0"), ("2.5", "2.5"), ("", "nothing")], start=96):
+        knob.fill(str(kept))
+        knob.press("Enter")
+        expect(alert).to_be_hidden()
+        knob.fill(given)
+        page.click("#step")
+        expect(alert).to_have_text(
+            f"Batch cap must be a whole number from 1 to {limit}; got {told}. It stays at {kept}."
+        )
+        expect(alert).to_be_in_viewport()
+        assert (knob.input_value(), page.input_value("#knob-batch_cap-range")) == (str(kept), str(kept))
+        idle(page)
+    assert page.locator("#strips .strip").first.locator(".values .lane-a").inner_text() == "99"
+
+
+def test_a_bad_seed_is_answered_with_the_seeds_that_are_allowed(browser: Browser, address: str) -> None:
+    page = visit(browser, address, f"{EASY}&a=you&b=heuristic")
+    for given in ("-4", str(MAX_SEED + 1)):
+        page.fill("#seed", given)
+        page.keyboard.press("Enter")
+        expect(page.locator("#alert")).to_have_text(
+            f"The seed must be a whole number from 0 to {MAX_SEED}; got {given}"
+        )
     step(page)
-    page.fill("#seed", "-5")
-    page.keyboard.press("Enter")
-    expect(page.locator("#alert")).to_contain_text("seed")
 
 
 def test_knobs_that_do_not_act_are_disabled_and_say_so(browser: Browser, address: str) -> None:

@@ -114,7 +114,7 @@ def test_the_wheel_holds_all_that_the_package_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files", PACKAGE], cwd=ROOT, capture_output=True, text=True, check=True)
     expected = {name for name in tracked.stdout.splitlines() if not name.endswith("curve.png")}
-    assert expected | {f"{PACKAGE}/openenv.yaml"} <= names
+    assert expected | {f"{PACKAGE}/openenv.yaml", f"{PACKAGE}/server/static/own_agents.md"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {PACKAGE, "inferencegym", "openenv_llmserve_env"}
 
 

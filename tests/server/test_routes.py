@@ -27,6 +27,7 @@ ENDPOINTS = (
     "/metrics",
     "/openapi.json",
     "/docs",
+    "/docs/own_agents.md",
     "/web",
     "/web/",
     "/",

@@ -1,11 +1,9 @@
 // Who can play: the lists of players and the descriptions of all agents.
 import * as api from "./api.js";
-import { escaped, prose } from "./format.js";
+import { capitalised, escaped, prose } from "./format.js";
 import { YOU } from "./lane.js";
 
 const YOURS = { name: YOU, title: "You", does: "you set the knobs yourself, step by step or while time runs", sees: "this page", is_available: true, reason: "" };
-// "vLLM" keeps its own spelling.
-const capitalised = (text) => (/^[a-z][a-z ]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
 const PREFERRED = ["ppo_generalist", "planner", "tuned"];
 
 export class Agents {

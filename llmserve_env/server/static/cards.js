@@ -1,6 +1,6 @@
 // The two players side by side: who they are, their figures now, and their requests as dots.
 import { Canvas } from "./canvas.js";
-import { dollars, percent, prose, rounded, whole } from "./format.js";
+import { capitalised, dollars, hundredths, percent, prose, whole } from "./format.js";
 
 const DOT = 6;
 const START = { number: 1, sums: { reward: 0, lost: 0, met: 1 }, observation: { queue_depth: 0, active_requests: 0, cost_so_far: 0 } };
@@ -10,7 +10,7 @@ const FIGURES = [
   { name: "Waiting", hint: "requests in the queue now", of: (row) => row.observation.queue_depth, text: whole },
   { name: "Lost", hint: "requests turned away, or whose clients left, so far", of: (row) => row.sums.lost, text: whole },
   { name: "Cost", hint: "USD so far", of: (row) => row.observation.cost_so_far, text: dollars },
-  { name: "Reward", hint: "sum so far", of: (row) => row.sums.reward, text: rounded, isMoreBetter: true },
+  { name: "Reward", hint: "sum so far", of: (row) => row.sums.reward, text: hundredths, isMoreBetter: true },
 ];
 
 class Card {
@@ -44,7 +44,7 @@ class Card {
 
   show(lane, entry, row, other, isOver) {
     this.row = row;
-    this.does.innerHTML = prose(entry);
+    this.does.innerHTML = prose(capitalised(entry));
     FIGURES.forEach(({ of, text, isMoreBetter }, i) => {
       const [mine, theirs] = [of(row), of(other)];
       const cell = this.list.children[i].lastChild;

@@ -48,8 +48,8 @@ export class Chart {
 
   show(match, at, cursor) {
     Object.assign(this, { match, cursor });
-    const { title, unit, of, format = rounded, isShared } = this.chart;
-    const figures = match.lanes.slice(0, isShared ? 1 : 2).map((lane) => (at ? format(of(lane.rows[at - 1])) : "–"));
+    const { title, unit, of, format = rounded, figure: shown = format, isShared } = this.chart;
+    const figures = match.lanes.slice(0, isShared ? 1 : 2).map((lane) => (at ? shown(of(lane.rows[at - 1])) : "–"));
     const marked = figures.map((figure, i) => `<b class="${isShared ? "" : "lane-" + "ab"[i]}">${figure}</b>`);
     this.caption.innerHTML = `<span class="what">${title} <small>${unit}</small></span><span class="now">${marked.join(" ")}</span>`;
     const spoken = figures.map((figure, i) => (isShared ? figure : `${match.lanes[i].title} ${figure}`));

@@ -9,12 +9,17 @@ export function rounded(value) {
   return String(Number(value.toPrecision(2)));
 }
 
+// A reward, in hundredths at most: finer differences tell a person nothing.
+export const hundredths = (value) => (Math.abs(value) < 1 ? rounded(Math.round(100 * value) / 100) : rounded(value));
 export const percent = (share) => `${Math.round(100 * share)} %`;
 export const dollars = (usd) => `$${usd.toFixed(usd < 10 ? 2 : 0)}`;
 export const milliseconds = (ms) => (ms >= 1000 ? `${rounded(ms / 1000)} s` : `${ms >= 10 ? Math.round(ms) : rounded(ms)} ms`);
 export const whole = (number) => Math.round(number).toLocaleString("en");
 
 const ACRONYMS = { kv: "KV", slo: "SLO", ttft: "Time to first token", itl: "Gap between tokens" };
+
+// The first letter of a sentence; "vLLM" keeps its own spelling.
+export const capitalised = (text) => (/^[a-z][a-z ]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
 
 // "kv_budget_fraction" -> "KV budget fraction"
 export function label(name) {

@@ -12,8 +12,9 @@ export const knobFields = (schema) => ({
 });
 
 export class Knobs {
-  constructor(parent, schema) {
-    this.inputs = {};
+  // `onTyped` gets what is wrong with a typed value, or null.
+  constructor(parent, schema, onTyped) {
+    Object.assign(this, { inputs: {}, onTyped });
     for (const [name, field] of Object.entries(schema.properties)) this.add(parent, name, field);
   }
 
@@ -38,17 +39,31 @@ export class Knobs {
     }
     parent.append(box);
     this.inputs[name] = { box, field, input: box.querySelector("#" + id), slider: box.querySelector("input[type=range]") };
-    this.listen(this.inputs[name]);
+    this.listen(name, this.inputs[name]);
     this.set(name, field.default);
   }
 
-  listen({ input, slider }) {
-    slider?.addEventListener("input", () => { input.value = slider.value; });
-    if (slider) input.addEventListener("input", () => { slider.value = input.value; });
+  listen(name, { input, slider }) {
+    if (!slider) return;
+    slider.addEventListener("input", () => this.set(name, Number(slider.value)));
+    input.addEventListener("input", () => { slider.value = input.value; });
+    input.addEventListener("change", () => this.check(name));
+  }
+
+  // A typed value that is not allowed is refused with the range that is, and the knob keeps its value.
+  check(name) {
+    const { input, field, kept } = this.inputs[name];
+    const value = input.value === "" ? null : Number(input.value);
+    const isAllowed = value === null ? field.default === null
+      : value >= field.minimum && value <= field.maximum && (typeOf(field) !== "integer" || Number.isInteger(value));
+    this.set(name, isAllowed ? value : kept);
+    const allowed = field.description.split(": ")[1].split(";")[0];
+    this.onTyped(isAllowed ? null : new Error(`${label(name)} must be ${allowed}; got ${value ?? "nothing"}. It stays ${kept === null ? "as it was" : `at ${kept}`}.`));
   }
 
   set(name, value) {
     const { input, slider } = this.inputs[name];
+    this.inputs[name].kept = value;
     if (input.type === "checkbox") input.checked = value;
     else input.value = typeof value === "number" ? String(Math.round(value * 1000) / 1000) : (value ?? "");
     if (slider && value !== null) slider.value = value;

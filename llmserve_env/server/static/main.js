@@ -31,6 +31,7 @@ let opening = { task: "", players: [] };
 function complain(error) {
   $("alert").textContent = error ? error.message : "";
   $("alert").hidden = !error;
+  if (error) $("alert").scrollIntoView({ block: "nearest" });
 }
 
 function say(words) {
@@ -244,7 +245,7 @@ async function main() {
   const recording = await api.opening();
   opening = { task: recording.task.id, players: recording.lanes.map((lane) => lane.agent) };
   const schema = knobFields(recording.action_schema);
-  knobs = new Knobs($("knobs"), schema);
+  knobs = new Knobs($("knobs"), schema, complain);
   stage = new Stage({ cards: [$("card-a"), $("card-b")], groups: $("groups"), charts: $("charts"), strips: $("strips") }, schema, (lane) => agents.entry(lane.player).does);
   transport = new Transport(
     { play: $("play"), step: $("step"), end: $("end"), restart: $("restart"), line: $("line"), clock: $("clock"), speed: $("speed") },

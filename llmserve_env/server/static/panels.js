@@ -1,5 +1,5 @@
 // What the charts show, as data: groups of charts, each of one figure for both players.
-import { dollars, milliseconds, percent, rounded, whole } from "./format.js";
+import { dollars, hundredths, milliseconds, percent, whole } from "./format.js";
 
 const seen = (name) => (row) => row.observation[name];
 const count = (name) => (row) => row.observation.metadata.counts[name];
@@ -21,7 +21,7 @@ const SERVICE = [
   { title: "SLO met", unit: "last 10 steps", of: seen("slo_compliance_rate"), ...share },
   { title: "Waiting", unit: "requests in the queue", of: seen("queue_depth"), format: whole },
   { title: "Cost", unit: "USD since the start", of: seen("cost_so_far"), format: dollars },
-  { title: "Reward", unit: "sum since the start", of: (row) => row.sums.reward, format: rounded, low: null },
+  { title: "Reward", unit: "sum since the start", of: (row) => row.sums.reward, figure: hundredths, low: null },
 ];
 
 const ENGINE = [
@@ -34,12 +34,12 @@ const ENGINE = [
 ];
 
 const REWARD = [
-  { title: "Reward", unit: "per step", of: (row) => row.reward, low: -1, high: 1 },
-  { title: "Throughput", unit: "earns reward", of: term("throughput"), low: 0, high: 1 },
-  { title: "Latency", unit: "costs reward", of: term("latency"), low: 0, high: 1 },
-  { title: "Violations", unit: "cost reward", of: term("violations"), low: 0, high: 1 },
-  { title: "Cost", unit: "costs reward", of: term("cost"), low: 0, high: 1 },
-  { title: "Memory", unit: "costs reward", of: term("memory"), low: 0, high: 1 },
+  { title: "Reward", unit: "per step", of: (row) => row.reward, low: -1, high: 1, figure: hundredths },
+  { title: "Throughput", unit: "earns reward", of: term("throughput"), low: 0, high: 1, figure: hundredths },
+  { title: "Latency", unit: "costs reward", of: term("latency"), low: 0, high: 1, figure: hundredths },
+  { title: "Violations", unit: "cost reward", of: term("violations"), low: 0, high: 1, figure: hundredths },
+  { title: "Cost", unit: "costs reward", of: term("cost"), low: 0, high: 1, figure: hundredths },
+  { title: "Memory", unit: "costs reward", of: term("memory"), low: 0, high: 1, figure: hundredths },
 ];
 
 // A group is offered where its figures exist; `needs` reads the first row of a match, if there is one yet.

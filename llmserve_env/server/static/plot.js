@@ -59,25 +59,30 @@ function grid(pen, box, plot, { x, y }, colours) {
   }
 }
 
-// Limits with their names at the right end, which the lines reach last; a name stands left of one that is too close above.
+// Limits with their names at the right end, which the lines reach last. A name stands above its line, below it if there is
+// no room above, and left of the one before if there is no room at all.
 function levels(pen, box, plot, y, colours) {
   pen.textAlign = "right";
   pen.textBaseline = "bottom";
   const height = (plot.fontSize ?? 10) + 2;
   const inSight = (plot.levels ?? []).filter(({ at }) => at <= plot.high && at >= plot.low).sort((a, b) => b.at - a.at);
-  let [right, above] = [box.x + box.width - 2, -Infinity];
+  let [right, taken] = [box.x + box.width - 2, -Infinity];
   for (const { at } of inSight) horizontal(pen, box, y(at), colours.limit, [5, 4]);
-  for (const { at, label } of inSight) {
-    if (y(at) - above >= height) right = box.x + box.width - 2;
+  inSight.forEach(({ at, label }, i) => {
+    const next = i + 1 < inSight.length ? y(inSight[i + 1].at) : box.y + box.height;
+    const isAbove = y(at) - taken >= height;
+    const isBelow = !isAbove && y(at) + 1 >= taken && next - y(at) > height;
+    const bottom = isBelow ? y(at) + height : y(at) - 1;
+    if (isAbove || isBelow) right = box.x + box.width - 2;
     // A halo keeps the name readable where lines cross it.
     pen.strokeStyle = colours.surface;
     pen.lineWidth = 3;
-    pen.strokeText(label, right, y(at) - 1);
+    pen.strokeText(label, right, bottom);
     pen.fillStyle = colours.limit;
-    pen.fillText(label, right, y(at) - 1);
+    pen.fillText(label, right, bottom);
     right -= pen.measureText(label).width + 6;
-    above = y(at);
-  }
+    taken = Math.max(bottom, y(at));
+  });
 }
 
 function trace(pen, values, { x, y }, isStepped) {
