@@ -15,7 +15,10 @@ from tests.server.running import RunningServer
 
 
 def settings(**changes: Any) -> Settings:
-    """Settings for tests: in memory, without OpenEnv's console and without limits that a fast test would meet."""
+    """Settings for tests: in memory, without OpenEnv's console and without limits that a fast test would meet.
+
+    The memory limit is above what other tests have left in this process, which counts as the server's.
+    """
     quiet = {
         "store": "memory",
         "openenv_console": False,
@@ -23,6 +26,7 @@ def settings(**changes: Any) -> Settings:
         "steps_per_s": 0,
         "expensive_per_min": 0,
         "plays_per_s": 0,
+        "memory_mb": 16_000,
     }
     return Settings.model_validate({**quiet, **changes})
 
