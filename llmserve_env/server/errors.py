@@ -109,7 +109,7 @@ def problem(error: dict[str, Any]) -> dict[str, Any]:
             f"unknown field {str(error['loc'][-1])[:80]!r}; allowed: {', '.join(NAMES)} (aliases: {', '.join(ALIASES)})"
         )
     if error["loc"] and error["loc"][-1] == "seed":
-        message = f"The seed must be a whole number from 0 to {MAX_SEED}; got {error['input']}"
+        message = f"The seed must be a whole number from 0 to {MAX_SEED}; got {error['input']!r:.80}"
     return {
         "loc": [str(part) for part in error["loc"]],
         "field": field[:200],
